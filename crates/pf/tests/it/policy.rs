@@ -570,4 +570,50 @@ proptest! {
             prop_assert!(due.is_none_or(|due| due <= lab.now + 2 * SECOND + 1));
         }
     }
+
+    /// The next process has everything that was granted, without a word to any driver; and what its policy no longer allows it
+    /// does not have.
+    #[test]
+    fn what_was_granted_goes_on_in_another_process(
+        steps in proptest::collection::vec(step(), 1..60),
+        locked in any::<bool>(),
+    ) {
+        let mut lab = Lab::new(|_| {});
+        for step in steps {
+            match step {
+                Step::Request(vf, words) => lab.pf.request(vf, &words, lab.now),
+                Step::Acknowledge(vf) => lab.pf.acknowledged(vf, lab.now),
+                Step::Reset(vf) => lab.pf.reset(vf),
+                Step::Tick(passed) => {
+                    lab.now += passed;
+                    lab.pf.tick(lab.now);
+                }
+                Step::Link(_) | Step::PfReset | Step::PfReady => {}
+            }
+            lab.effects();
+        }
+        let mut next = Lab::new(|policy| policy.mac_set = locked);
+        for vf in [0, 1] {
+            let granted = lab.pf.granted(vf).expect("a VF");
+            next.pf.resume(vf, granted.clone());
+            next.pf.loaded(vf);
+            let effects = next.effects().to_vec();
+            prop_assert_eq!(effects, vec![Effect::Settings { vf }]);
+            let (was, is) = (lab.pf.settings(vf), next.pf.settings(vf));
+            let down = lab.pf.status(vf).is_some_and(|status| status.down.is_some());
+            if locked {
+                let macs = is.map(|settings| settings.eswitch.pool.macs.clone());
+                prop_assert_eq!(macs, Some(vec![mac(vf as u8 + 1)]));
+            } else if !down {
+                prop_assert_eq!(was, is);
+                prop_assert_eq!(next.pf.granted(vf), Some(granted));
+            }
+            // Once.
+            next.pf.loaded(vf);
+            prop_assert!(next.effects().len() > 1);
+            next.pf.resume(vf, lab.pf.granted(vf).expect("a VF"));
+            next.pf.loaded(vf);
+            next.effects();
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! A client whose server is exchanged again and again, and who must not notice.
 
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
 use pci::Bar;
@@ -24,15 +25,26 @@ struct Adder {
     connected: u32,
     irq: Interrupts,
     memory: Memory,
+    /// The registers of a queue, whose head follows its tail.
+    queue: [u32; 16],
 }
 
 impl Device for Adder {
-    fn bar_read(&mut self, bar: u8, _: u64, data: &mut [u8]) {
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        if bar == 2 {
+            let word = self.queue[(offset as usize & 0x3f) / 4].to_le_bytes();
+            return data.copy_from_slice(&word[..data.len()]);
+        }
         self.reads += u64::from(bar == 0);
         data.copy_from_slice(&self.reads.to_le_bytes()[..data.len()]);
     }
 
-    fn bar_write(&mut self, _: u8, offset: u64, data: &[u8]) {
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        if bar == 2 {
+            let word = data.try_into().map_or(0, u32::from_le_bytes);
+            self.queue[(offset as usize & 0x3f) / 4] = word;
+            return;
+        }
         let value = data.try_into().map_or(0, u64::from_le_bytes);
         match offset {
             8 => self.todo.push(value),
@@ -62,11 +74,44 @@ impl Device for Adder {
             let sum = u64::from_le_bytes(word) + value;
             view.write(AT, &sum.to_le_bytes()).expect("mapped");
         }
+        if self.queue[ENABLE as usize / 4] & ON != 0 {
+            self.queue[HEAD as usize / 4] = self.queue[TAIL as usize / 4];
+        }
         Work::Idle
     }
 }
 
+const HEAD: u32 = 0x10;
+const TAIL: u32 = 0x18;
+const ENABLE: u32 = 0x28;
+const ON: u32 = 1;
+
+fn doorbells() -> pci::Doorbells {
+    pci::Doorbells {
+        bar: 2,
+        pages: vec![(0, 0x1000)],
+        queues: vec![pci::QueueDoorbell {
+            setup: vec![0],
+            head: HEAD,
+            enable: (ENABLE, ON),
+            tail: TAIL,
+        }],
+        others: Vec::new(),
+        touched_by: Vec::new(),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Pin,
+    Page,
+}
+
 fn server(listener: Listener) -> Server {
+    server_of(Kind::Pin, listener)
+}
+
+fn server_of(what: Kind, listener: Listener) -> Server {
     let msix = pci::Msix {
         vectors: 3,
         table_bar: 1,
@@ -77,8 +122,13 @@ fn server(listener: Listener) -> Server {
     let description = DeviceDescription::new(0x1234, 0x5678)
         .bar(0, Bar::memory32(0x1000))
         .bar(1, Bar::memory32(0x1000))
-        .intx(1)
         .msix(msix);
+    let description = match what {
+        Kind::Pin => description.intx(1),
+        Kind::Page => description
+            .bar(2, Bar::memory32(0x1000))
+            .doorbells(doorbells()),
+    };
     let mut server = Server::new(description, listener).expect("a server");
     server.keep_files();
     server
@@ -86,8 +136,12 @@ fn server(listener: Listener) -> Server {
 
 /// One that has no client, and nothing to listen on.
 fn next() -> Server {
+    next_of(Kind::Pin)
+}
+
+fn next_of(what: Kind) -> Server {
     let (end, _) = UnixStream::pair().expect("a pair");
-    let mut server = server(Listener::from_connected(end.into()));
+    let mut server = server_of(what, Listener::from_connected(end.into()));
     let mut nobody = Adder::of(&server);
     while server.connection.is_some() {
         server.process(&mut nobody, 1).expect("process");
@@ -104,6 +158,7 @@ impl Adder {
             connected: 0,
             irq: server.interrupts(),
             memory: server.memory(),
+            queue: [0; 16],
         }
     }
 }
@@ -235,6 +290,74 @@ fn a_client_does_not_notice_that_its_server_is_exchanged() {
     client.join().expect("it noticed");
     println!("{exchanges} exchanges, {busy} refused, {turns} turns");
     assert!(exchanges > 500, "{exchanges}");
+}
+
+/// What the guest stores into the memory of its doorbells is found by whichever server has it then; what it is asked for by DMA
+/// goes over the second socket.
+#[test]
+fn doorbells_in_memory_and_a_second_socket_go_along() {
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    let mut old = server_of(Kind::Page, Listener::from_connected(ours.into()));
+    let mut device = Adder::of(&old);
+    let (tails, reads) = (1..=400u32, std::sync::atomic::AtomicU64::new(0));
+    let seen = &reads;
+    std::thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            let options = ClientOptions {
+                timeout: PATIENCE,
+                twin_socket: true,
+                ..ClientOptions::default()
+            };
+            let mut client = Client::open(theirs.into(), options).expect("a client");
+            client.negotiate().expect("negotiated");
+            let region = client.region_info(2).expect("a region");
+            let page = region.map(&region.areas[0]).expect("its memory");
+            let ram = SharedMem::new("ram", LEN).expect("memory");
+            client
+                .dma_map(AT, &ram, 0, LEN as u64, Prot::RW)
+                .expect("mapped");
+            page.store_u32(ENABLE as usize, ON, Ordering::Release);
+            for tail in tails {
+                page.store_u32(TAIL as usize, tail, Ordering::Release);
+                let until = Instant::now() + PATIENCE;
+                while page.load_u32(HEAD as usize, Ordering::Acquire) != tail {
+                    assert!(Instant::now() < until, "tail {tail} was not seen");
+                    std::thread::yield_now();
+                }
+                if tail.is_multiple_of(3) {
+                    client.region_read(0, 0, &mut [0; 8]).expect("read");
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut exchanges = 0;
+        loop {
+            let progress = old.process(&mut device, 1).expect("process");
+            if progress.finished {
+                break;
+            }
+            assert!(!old.connected() || old.connection.as_ref().is_some_and(|c| c.twin.is_some()));
+            match old.hand_over() {
+                Ok(handover) => {
+                    let mut new = next_of(Kind::Page);
+                    let (reads, queue) = (device.reads, device.queue);
+                    device = Adder {
+                        reads,
+                        queue,
+                        ..Adder::of(&new)
+                    };
+                    new.take_over(&mut device, handover).expect("taken over");
+                    old = new;
+                    exchanges += 1;
+                }
+                Err(HandoverError::Busy(_) | HandoverError::NoClient) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        client.join().expect("it noticed");
+        assert!(exchanges > 300, "{exchanges}");
+    });
+    assert_eq!(device.reads, reads.into_inner());
 }
 
 #[test]
