@@ -17,6 +17,7 @@ pub mod hints;
 pub mod host;
 mod make;
 pub mod nic;
+pub mod notify;
 mod nvm;
 mod ports;
 mod quarantine;

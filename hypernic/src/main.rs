@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hypernic::cli::{self, CAPABILITIES, Cli, Command, Job, LogFormat};
 use hypernic::config::HostConfig;
-use hypernic::control::Server;
+use hypernic::control::{Server, reload};
 use hypernic::error::Error;
 use hypernic::host::Host;
+use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
 use hypernic::{external, fds, hints, report, sandbox};
@@ -38,13 +39,18 @@ fn main() -> ExitCode {
             }
         }
     }
+    // A sandbox would let it reach some of these sockets and not others.
+    let manager = match &job {
+        Ok(Job::Serve(_, false)) => Manager::of_environment(),
+        _ => Manager::default(),
+    };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
     let layers = match &job {
         Ok(Job::Serve(config, false)) => sandbox::enter(config).map(Some),
         _ => Ok(None),
     };
     let _log = log::start(format, verbose);
-    match job.and_then(|job| execute(job, layers?.as_ref(), format, verbose)) {
+    match job.and_then(|job| execute(job, layers?.as_ref(), &manager, format, verbose)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -54,9 +60,15 @@ fn main() -> ExitCode {
 }
 
 /// Does it. What is served was confined by these layers; what is only checked, by none.
-fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) -> Result<(), Error> {
+fn execute(
+    job: Job,
+    layers: Option<&Layers>,
+    manager: &Manager,
+    format: LogFormat,
+    verbose: u8,
+) -> Result<(), Error> {
     let command = match (job, layers) {
-        (Job::Serve(config, _), Some(layers)) => return serve(&config, layers, format),
+        (Job::Serve(config, _), Some(layers)) => return serve(&config, layers, manager, format),
         (Job::Serve(config, _), None) => {
             config
                 .hints
@@ -75,6 +87,7 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
         Command::Nic(nic) => print(nic.execute(format)?),
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
+        Command::Config(config) => print(config.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
@@ -86,7 +99,12 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
     Ok(())
 }
 
-fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), Error> {
+fn serve(
+    config: &HostConfig,
+    layers: &Layers,
+    manager: &Manager,
+    format: LogFormat,
+) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
     }
@@ -105,10 +123,7 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     })?;
     let host = Arc::new(RwLock::new(host));
     let control = match &config.control {
-        Some(path) => {
-            let access = config.access.clone();
-            Some(Server::start(path, access, Arc::clone(&host))?)
-        }
+        Some(path) => Some(Server::start(path, Arc::clone(&host))?),
         None => None,
     };
     print(match format {
@@ -125,11 +140,19 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
         switches = config.switches.len(),
         "serving"
     );
+    manager.ready();
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => print_counters(&host.read(), control.as_ref().map(Server::counters), format),
             // A terminal that closes must not take every guest's NIC with it.
-            SIGHUP => tracing::info!("SIGHUP: ignored; configuration is read at start only"),
+            SIGHUP if config.file.is_none() => {
+                tracing::info!("SIGHUP: ignored; there is no configuration file to read again");
+            }
+            SIGHUP => {
+                manager.reloading();
+                reload(&host);
+                manager.ready();
+            }
             SIGUSR2 => tracing::info!("SIGUSR2: ignored"),
             _ => {
                 tracing::info!("signal {signal}: closing");
@@ -137,6 +160,7 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
             }
         }
     }
+    manager.stopping();
     let_go(&host.read(), &mut signals);
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
