@@ -274,6 +274,17 @@ impl RunningChip {
         }
     }
 
+    /// Whether the policy of a VF can be changed so.
+    ///
+    /// # Errors
+    /// As [`RunningChip::set`].
+    pub(crate) fn check(&self, vf: u32, changes: &[Change]) -> Result<(), String> {
+        match &self.pf {
+            Pf::Software(runner) => runner.check(vf, changes).map_err(|error| error.to_string()),
+            Pf::Guest(_) => Err(not_ours()),
+        }
+    }
+
     /// Lets a VF that was shut down try again.
     ///
     /// # Errors

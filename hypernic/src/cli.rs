@@ -9,6 +9,7 @@ use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::config::ConfigCommand;
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
 use crate::client::monitor::MonitorCommand;
@@ -17,7 +18,7 @@ use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
+    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio, retired,
 };
 use crate::error::Error;
 use crate::explain::ExplainCommand;
@@ -73,6 +74,8 @@ pub enum Command {
     Switch(SwitchCommand),
     /// Open ports on the switches of a running daemon, close and list them.
     Port(PortCommand),
+    /// Print what runs as a configuration file, and have a running daemon be what a file says.
+    Config(ConfigCommand),
     /// Print the counters of a running daemon, as Prometheus reads them.
     Metrics(MetricsCommand),
     /// List the NICs of a running daemon.
@@ -116,9 +119,13 @@ impl Command {
                 keeper,
                 sandbox,
             } => {
-                let mut host = HostConfig::load(&file)?;
-                host.keeper |= keeper;
-                host.sandbox.mode = sandbox.unwrap_or(host.sandbox.mode);
+                let host = match HostConfig::load(&file) {
+                    Ok(host) => host,
+                    // What ran goes on, whatever the file says by now.
+                    Err(error) if keeper::goes_on() => HostConfig::that_ran(&file, &error),
+                    Err(error) => return Err(error),
+                };
+                let host = host.with_said(Said { keeper, sandbox });
                 Ok(Job::Serve(Box::new(host), check))
             }
             other => Ok(Job::Other(other)),

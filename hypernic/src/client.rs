@@ -1,5 +1,6 @@
 //! Commands that ask a running daemon.
 
+pub mod config;
 mod exposition;
 pub mod inspect;
 mod layout;
@@ -10,4 +11,4 @@ pub(crate) mod place;
 pub mod port;
 pub mod switch;
 
-pub use self::place::{Place, Printed};
+pub use self::place::{Place, Printed, Terms};

@@ -3,8 +3,11 @@
 mod access;
 mod beside;
 mod check;
+pub(crate) mod edit;
+mod plan;
 mod profile;
 mod raw;
+mod text;
 mod types;
 mod vfs;
 mod words;
@@ -14,12 +17,13 @@ use std::path::Path;
 use registry::{MODELS, Models};
 
 pub use self::access::{Access, Peer};
+pub use self::plan::{Cannot, Plan, Step, Words};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{
     CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
-    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, SandboxConfig, SocketSpec,
-    SwitchConfig, VfConfig, Virtio, default_workers,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, Said, SandboxConfig,
+    SocketSpec, SwitchConfig, VfConfig, Virtio, default_workers,
 };
 use crate::error::Error;
 
@@ -33,7 +37,23 @@ impl HostConfig {
             file: file.to_owned(),
             source,
         })?;
-        Self::parse(file, &text)
+        let host = Self::parse(file, &text)?;
+        Ok(Self {
+            file: Some(std::path::absolute(file).unwrap_or_else(|_| file.to_owned())),
+            ..host
+        })
+    }
+
+    /// In the place of a file that cannot be read any more: what ran before will say what it was.
+    pub(crate) fn that_ran(file: &Path, error: &Error) -> Self {
+        Self {
+            keeper: true,
+            file: Some(std::path::absolute(file).unwrap_or_else(|_| file.to_owned())),
+            hints: vec![format!(
+                "{error}; what ran before goes on, without the file"
+            )],
+            ..Self::default()
+        }
     }
 
     /// Checks the text of a file.
@@ -83,5 +103,7 @@ fn printable(message: &str) -> String {
     out
 }
 
+#[cfg(test)]
+mod dump_tests;
 #[cfg(test)]
 mod tests;

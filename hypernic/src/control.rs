@@ -5,13 +5,16 @@
 //! has none is refused.
 
 mod changes;
+pub(crate) mod config;
 mod connection;
 mod counters;
 mod dispatch;
 mod lists;
 mod monitor;
+mod reach;
 mod server;
 mod vfs;
 
+pub use self::config::reload;
 pub use self::server::Server;
 pub use self::vfs::changes;

@@ -1,14 +1,16 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
+mod apply;
 mod inlets;
 mod leaving;
 mod looking;
 mod member;
 mod switch;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use eswitch::Owner;
 use frame::{Counted, Sink};
@@ -20,11 +22,10 @@ use vfio_user::{DeviceDescription, Listener, Server};
 use self::inlets::inlet;
 use self::member::{ChipMember, port_error};
 use self::switch::RunningSwitch;
+pub use self::trial::Trial;
 use crate::capture::NicCapture;
 use crate::chip::RunningChip;
-use crate::config::{
-    ChipConfig, HostConfig, NicConfig, Profile, SocketSpec, SwitchConfig, VfConfig,
-};
+use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::left::AllLeft;
@@ -45,7 +46,12 @@ pub struct Host {
     chips: BTreeMap<String, (RunningChip, ChipConfig)>,
     nics: BTreeMap<String, Attached>,
     tenants: Tenants,
-    profile: Profile,
+    /// What it is besides these.
+    head: HostConfig,
+    /// A configuration that is taken back unless it is confirmed.
+    trial: Option<Trial>,
+    /// How often it was changed.
+    generation: AtomicU64,
     /// After the NICs, which have to leave them first.
     workers: Workers,
     /// NICs there are to be.
@@ -111,7 +117,9 @@ impl Host {
             chips: BTreeMap::new(),
             nics: BTreeMap::new(),
             tenants: Tenants::new(config.tenants().max(room), config.nics.len().max(room)),
-            profile: config.profile,
+            head: config.head(),
+            trial: None,
+            generation: AtomicU64::new(0),
             planned: config.nics.len(),
             // One for the beginning: not all are over before all are there.
             live: Arc::new(AtomicUsize::new(1)),
@@ -507,6 +515,14 @@ impl Host {
     /// As [`Host::set_vf`].
     pub fn set_vf_all(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
         self.of_vf(nic, |chip, vf| chip.set(vf, changes))
+    }
+
+    /// Whether [`Host::set_vf_all`] would be done.
+    ///
+    /// # Errors
+    /// As [`Host::set_vf`].
+    pub fn check_vf(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
+        self.of_vf(nic, |chip, vf| chip.check(vf, changes))
     }
 
     /// The virtual functions: their NICs, and what they are.

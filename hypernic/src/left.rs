@@ -32,10 +32,28 @@ impl State for Left {
     const VERSION: u32 = 1;
 }
 
+/// A part of the host's text; all of them come before its NICs.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    config: Vec<u8>,
+}
+
+/// Bytes of a part, well within what a state may have.
+const PART: usize = 1 << 19;
+
+impl State for Head {
+    const KIND: Kind = Kind::new("hostleft");
+    const VERSION: u32 = 1;
+}
+
 /// All NICs of a worker.
 #[derive(Debug, Default)]
 pub struct AllLeft {
     nics: Vec<Left>,
+    /// The host that they were of, as the text of a file.
+    config: Option<String>,
+    /// What is to be said when there is a log.
+    complaints: Vec<String>,
     /// There was a worker before, which ended by itself.
     came: bool,
     /// From where their files are taken.
@@ -49,8 +67,25 @@ pub(crate) struct Arrived {
 }
 
 impl AllLeft {
+    pub(crate) fn of(config: String) -> Self {
+        Self {
+            config: Some(config),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add(&mut self, left: Left) {
         self.nics.push(left);
+    }
+
+    /// The text of the host that they were of, once.
+    pub(crate) fn take_config(&mut self) -> Option<String> {
+        self.config.take()
+    }
+
+    /// Something to be said when there is a log.
+    pub(crate) fn complain(&mut self, what: String) {
+        self.complaints.push(what);
     }
 
     /// Whether there was a worker before that has ended by itself.
@@ -71,9 +106,13 @@ impl AllLeft {
     /// The descriptors that are to stay open, and the rest.
     pub fn seal(&self) -> (Vec<RawFd>, Vec<u8>) {
         let files = self.nics.iter().flat_map(|left| left.files.iter().copied());
+        let text = self.config.as_deref().unwrap_or_default();
+        let parts = text.as_bytes().chunks(PART).map(|part| {
+            let config = part.to_vec();
+            snapshot::seal(&Head { config })
+        });
         let mut bytes = Vec::new();
-        for left in &self.nics {
-            let sealed = snapshot::seal(left);
+        for sealed in parts.chain(self.nics.iter().map(snapshot::seal)) {
             bytes.extend((sealed.len() as u32).to_le_bytes());
             bytes.extend(sealed);
         }
@@ -87,6 +126,7 @@ impl AllLeft {
     pub fn open(payload: &[u8]) -> Result<Self, StateError> {
         let mut rest = payload;
         let mut nics = Vec::new();
+        let mut config = Vec::new();
         while let Some((len, behind)) = rest.split_first_chunk::<4>() {
             let len = u32::from_le_bytes(*len) as usize;
             let whole = behind.split_at_checked(len);
@@ -94,11 +134,21 @@ impl AllLeft {
                 found: behind.len() as u64,
                 expected: len as u64,
             })?;
-            nics.push(snapshot::open(Left::KIND, sealed)?.decode()?);
+            match snapshot::open(Head::KIND, sealed) {
+                Ok(head) => config.extend(head.decode::<Head>()?.config),
+                Err(StateError::Kind { .. }) => {
+                    nics.push(snapshot::open(Left::KIND, sealed)?.decode()?);
+                }
+                Err(error) => return Err(error),
+            }
             rest = behind;
         }
         Ok(Self {
             nics,
+            config: String::from_utf8(config)
+                .ok()
+                .filter(|text| !text.is_empty()),
+            complaints: Vec::new(),
             came: true,
             files: None,
         })
@@ -114,15 +164,13 @@ impl AllLeft {
                 files: Some(handover),
                 ..all
             },
-            Err(error) => {
-                tracing::error!(
+            Err(error) => Self {
+                came: true,
+                complaints: vec![format!(
                     "what the worker before has left is refused: {error}; its VMMs lose their NICs"
-                );
-                Self {
-                    came: true,
-                    ..Self::default()
-                }
-            }
+                )],
+                ..Self::default()
+            },
         }
     }
 
@@ -140,8 +188,11 @@ impl AllLeft {
         Some(Arrived { left, client })
     }
 
-    /// Closes what nobody has taken, and names it.
+    /// Closes what nobody has taken, and says what there is to say.
     pub(crate) fn end(self) {
+        for complaint in &self.complaints {
+            tracing::error!("{complaint}");
+        }
         for left in &self.nics {
             tracing::error!(
                 nic = %left.name,
@@ -185,18 +236,25 @@ mod tests {
 
     #[test]
     fn what_is_left_is_read_as_it_was_written_and_nothing_else_is() {
-        let mut all = AllLeft::default();
+        let mut all = AllLeft::of("workers = 1\n".into());
         all.add(left("a", vec![7, 8]));
         all.add(left("b", vec![9]));
         let (files, bytes) = all.seal();
         assert_eq!(files, [7, 8, 9]);
-        let again = AllLeft::open(&bytes).expect("sound");
+        let mut again = AllLeft::open(&bytes).expect("sound");
+        assert_eq!(again.take_config().as_deref(), Some("workers = 1\n"));
         assert_eq!(format!("{:?}", again.nics), format!("{:?}", all.nics));
         // After each NIC it may end.
-        let first = 4 + u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
-        for len in (1..bytes.len()).step_by(997).filter(|len| *len != first) {
-            let one = AllLeft::open(&bytes[..len]);
-            assert!(one.is_err() || len < first + 4, "{len}");
+        let next = |at: usize| {
+            let len: [u8; 4] = std::array::from_fn(|n| bytes[at + n]);
+            at + 4 + u32::from_le_bytes(len) as usize
+        };
+        let ends = [next(0), next(next(0))];
+        for len in (5..bytes.len()).step_by(997) {
+            let end = ends
+                .iter()
+                .any(|end| (0..4).contains(&len.wrapping_sub(*end)));
+            assert_eq!(AllLeft::open(&bytes[..len]).is_ok(), end, "{len}");
         }
         for at in (0..bytes.len()).step_by(1009) {
             let mut bad = bytes.clone();

@@ -2,37 +2,32 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hypernic::cli::{self, CAPABILITIES, Cli, Command, Job, LogFormat};
 use hypernic::config::HostConfig;
-use hypernic::control::Server;
+use hypernic::control::{Server, reload};
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::left::AllLeft;
+use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
-use hypernic::{external, fds, hints, report, sandbox};
+use hypernic::{external, fds, hints, report, sandbox, upgrade};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-/// Where this program was when it started; another may be there later.
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-
 fn main() -> ExitCode {
-    if let Ok(program) = std::env::current_exe() {
-        let _ = PROGRAM.set(program);
-    }
+    upgrade::remember_program();
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
     let (format, verbose) = (cli.log_format, cli.verbose);
-    let job = cli.command.into_job();
+    let mut job = cli.command.into_job();
     // Before there is any other thread, that of the log included.
     if let Ok(Job::Serve(config, false)) = &job
         && config.keeper
@@ -46,13 +41,22 @@ fn main() -> ExitCode {
             }
         }
     }
+    let left = match &mut job {
+        Ok(Job::Serve(config, false)) => upgrade::arrive(config),
+        _ => AllLeft::default(),
+    };
+    // A sandbox would let it reach some of these sockets and not others.
+    let manager = match &job {
+        Ok(Job::Serve(_, false)) => Manager::of_environment(),
+        _ => Manager::default(),
+    };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
     let layers = match &job {
         Ok(Job::Serve(config, false)) => sandbox::enter(config).map(Some),
         _ => Ok(None),
     };
     let _log = log::start(format, verbose);
-    match job.and_then(|job| execute(job, layers?.as_ref(), format, verbose)) {
+    match job.and_then(|job| execute(job, layers?.as_ref(), &manager, left, format, verbose)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -62,9 +66,18 @@ fn main() -> ExitCode {
 }
 
 /// Does it. What is served was confined by these layers; what is only checked, by none.
-fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) -> Result<(), Error> {
+fn execute(
+    job: Job,
+    layers: Option<&Layers>,
+    manager: &Manager,
+    left: AllLeft,
+    format: LogFormat,
+    verbose: u8,
+) -> Result<(), Error> {
     let command = match (job, layers) {
-        (Job::Serve(config, _), Some(layers)) => return serve(&config, layers, format),
+        (Job::Serve(config, _), Some(layers)) => {
+            return serve(&config, layers, manager, left, format);
+        }
         (Job::Serve(config, _), None) => {
             config
                 .hints
@@ -83,6 +96,7 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
         Command::Nic(nic) => print(nic.execute(format)?),
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
+        Command::Config(config) => print(config.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
@@ -94,7 +108,13 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
     Ok(())
 }
 
-fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), Error> {
+fn serve(
+    config: &HostConfig,
+    layers: &Layers,
+    manager: &Manager,
+    left: AllLeft,
+    format: LogFormat,
+) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
     }
@@ -107,7 +127,6 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     guest_mem::install_sigbus_guard();
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
-    let left = AllLeft::arrive();
     let handed_over = left.came();
     let host = Host::start_with(config, left, || {
         // The last NIC's worker says so, and may not.
@@ -115,10 +134,7 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     })?;
     let host = Arc::new(RwLock::new(host));
     let control = match &config.control {
-        Some(path) => {
-            let access = config.access.clone();
-            Some(Server::start(path, access, Arc::clone(&host))?)
-        }
+        Some(path) => Some(Server::start(path, Arc::clone(&host))?),
         None => None,
     };
     print(match format {
@@ -137,30 +153,40 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
         switches = config.switches.len(),
         "serving"
     );
-    let mut upgrade = false;
+    manager.ready();
+    let mut upgrades = false;
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => print_counters(&host.read(), control.as_ref().map(Server::counters), format),
             // A terminal that closes must not take every guest's NIC with it.
-            SIGHUP => tracing::info!("SIGHUP: ignored; configuration is read at start only"),
-            SIGUSR2 if keeper::current().is_some() => {
-                tracing::info!("SIGUSR2: the program is started anew, and guests go on");
-                upgrade = true;
-                break;
+            SIGHUP if config.file.is_none() => {
+                tracing::info!("SIGHUP: ignored; there is no configuration file to read again");
             }
-            SIGUSR2 => tracing::warn!(
-                "SIGUSR2: ignored; guests can go on in another process only with a keeper (--keeper)"
-            ),
+            SIGHUP => {
+                manager.reloading();
+                reload(&host);
+                manager.ready();
+            }
+            SIGUSR2 => match upgrade::possible(&host.read()) {
+                Ok(()) => {
+                    tracing::info!("SIGUSR2: the program is started anew, and guests go on");
+                    upgrades = true;
+                    break;
+                }
+                Err(why) => tracing::warn!("SIGUSR2: nothing is done: {why}"),
+            },
             _ => {
                 tracing::info!("signal {signal}: closing");
                 break;
             }
         }
     }
-    if upgrade {
+    if upgrades {
+        manager.reloading();
         drop(control);
-        return hand_over(host);
+        return upgrade::hand_over(host);
     }
+    manager.stopping();
     let_go(&host.read(), &mut signals);
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
@@ -168,23 +194,6 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     if let Some(host) = Arc::into_inner(host) {
         host.into_inner().stop();
     }
-    Ok(())
-}
-
-/// Ends without a word to any VMM: the next worker, which is this program as it is on disk now, goes on.
-fn hand_over(host: Arc<RwLock<Host>>) -> Result<(), Error> {
-    let failed = |source| Error::Os {
-        what: "cannot hand over to the next worker",
-        source,
-    };
-    let page = keeper::current().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-    let host = Arc::into_inner(host);
-    let host = host.ok_or_else(|| failed(std::io::ErrorKind::ResourceBusy.into()))?;
-    let all = host.into_inner().leave();
-    let (files, payload) = all.seal();
-    let program = PROGRAM.get().map(PathBuf::as_path);
-    page.hand_over(&files, program, &payload).map_err(failed)?;
-    tracing::info!(nics = all.len(), "handed over");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jail::Plan;
 pub use jail::{Layers, Mode};
 
-use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};
 use crate::error::Error;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -43,8 +43,22 @@ fn plan(config: &HostConfig) -> Plan {
     let files = config.nics.iter().flat_map(files_of_nic);
     let files = files.chain(ports().filter_map(file_of_port));
     folders.extend(files.chain(config.control.as_deref()).map(folder));
+    // The file may be read again, and calls may write it.
+    let own = config.file.iter().flat_map(|file| {
+        let whole = file.canonicalize().ok();
+        [Some(folder(file)), whole.map(|file| folder(&file))]
+    });
+    let own: Vec<PathBuf> = own.flatten().collect();
+    if config.persist {
+        folders.extend(own.iter().cloned());
+    }
     // A worker asks whether a VMM lives, a closer what a descriptor is.
     let mut readable = vec![PathBuf::from("/proc")];
+    readable.extend(own);
+    if live {
+        // The users and groups that a file names.
+        readable.extend(["/etc/passwd", "/etc/group"].map(PathBuf::from));
+    }
     if network {
         // Name servers; the file is often a link, and is exchanged for another one.
         let names = Path::new("/etc/resolv.conf");
@@ -143,6 +157,20 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
         .map(Path::new)
         .try_for_each(jail::permits_reading)?;
     file_of_port(port).map_or(Ok(()), jail::permits)
+}
+
+/// Whether all that a plan adds can be added now.
+///
+/// # Errors
+/// As [`permits_nic`].
+pub(crate) fn permits_plan(plan: &crate::config::Plan) -> Result<(), String> {
+    plan.steps.iter().try_for_each(|step| match step {
+        Step::AddNic(nic) => permits_nic(nic),
+        Step::AddSwitch(switch) => permits_switch(switch),
+        Step::AddPort(_, port) => permits_port(port),
+        Step::AddChip(chip) => permits_port(&chip.port),
+        _ => Ok(()),
+    })
 }
 
 /// The layers as counters.

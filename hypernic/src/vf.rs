@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use control::{Done, State, Storm, Vf, VfChange, VfLeave, VfReset, VfRevive, VfSet, VfShow, Vfs};
+use control::{
+    Changed, Done, State, Storm, Vf, VfChange, VfLeave, VfReset, VfRevive, VfSet, VfShow, Vfs,
+};
 
-use crate::client::{Place, Printed};
+use crate::client::{Place, Printed, Terms};
 use crate::error::Error;
 use crate::guard;
 use program::LogFormat;
@@ -34,6 +36,9 @@ pub enum VfVerb {
         /// For example: vlan 7 qos 2 max_tx_rate 100 spoofchk on.
         #[arg(required = true, value_name = "WORD VALUE")]
         words: Vec<String>,
+        /// On what terms.
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Restart a virtual function that was shut down.
     Revive {
@@ -75,17 +80,39 @@ impl VfCommand {
         let (place, printed) = (self.place, self.printed);
         let nothing = |_: &Done| String::new();
         Ok(match self.what {
-            VfVerb::Set { nic, words } => {
+            VfVerb::Set { nic, words, terms } => {
                 let change = change(&words).map_err(Error::Usage)?;
-                let reply = place.ask(&VfSet { nic, change })?;
+                let (check, persist, if_generation) = terms.words();
+                let reply = place.ask(&VfSet {
+                    nic,
+                    change,
+                    check,
+                    persist,
+                    if_generation,
+                })?;
+                printed.show(format, &reply, |_: &Changed| String::new())
+            }
+            VfVerb::Revive { nic } => {
+                let reply = place.ask(&VfRevive {
+                    nic,
+                    ..VfRevive::default()
+                })?;
                 printed.show(format, &reply, nothing)
             }
-            VfVerb::Revive { nic } => printed.show(format, &place.ask(&VfRevive { nic })?, nothing),
             VfVerb::Leave { nic } => {
-                let reply = place.ask(&VfLeave { nic })?;
+                let reply = place.ask(&VfLeave {
+                    nic,
+                    ..VfLeave::default()
+                })?;
                 printed.show(format, &reply, |_| UNPLUG.to_owned())
             }
-            VfVerb::Reset { chip } => printed.show(format, &place.ask(&VfReset { chip })?, nothing),
+            VfVerb::Reset { chip } => {
+                let reply = place.ask(&VfReset {
+                    chip,
+                    ..VfReset::default()
+                })?;
+                printed.show(format, &reply, nothing)
+            }
             VfVerb::Show { nic } => {
                 let reply = place.ask(&VfShow { nic })?;
                 printed.show(format, &reply, |vfs: &Vfs| table(&vfs.vfs))

@@ -241,7 +241,7 @@ interfaces! {
     /// Virtual functions that the daemon controls.
     "io.hypernic.Vf" [State Storm VfChange Refusal Vf] => {
         /// Changes the policy of a virtual function: all of it, or nothing.
-        Operate "Set" VfSet -> Done,
+        Operate "Set" VfSet -> Changed,
         /// Lets a virtual function that was shut down try again.
         Operate "Revive" VfRevive -> Done,
         /// Tells a virtual function that it will be taken away.
@@ -250,6 +250,20 @@ interfaces! {
         Operate "Reset" VfReset -> Done,
         /// What is laid down for virtual functions, and what they were refused.
         Monitor "Show" VfShow -> Vfs,
+    }
+
+    /// The host as a configuration file. While a configuration is on trial, nothing else can be changed.
+    "io.hypernic.Config" [Act Step Cannot] => {
+        /// What runs, as a file that makes the same host.
+        Monitor "Dump" ConfigDump -> ConfigText,
+        /// What a file would change.
+        Owner "Plan" ConfigPlan -> Plan,
+        /// Has the host be what a file says: all of it, or nothing has changed.
+        Owner "Apply" ConfigApply -> Plan,
+        /// What is on trial stays.
+        Owner "Confirm" ConfigConfirm -> Changed,
+        /// What is on trial goes, and all is as it was before.
+        Owner "Rollback" ConfigRollback -> Changed,
     }
 
     /// Counters.

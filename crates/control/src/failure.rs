@@ -79,6 +79,26 @@ pub enum Failure {
         /// One line for people.
         message: String,
     },
+    /// The host has been changed since the caller looked.
+    #[error("{message}")]
+    #[serde(rename = "io.hypernic.Control.Stale")]
+    Stale {
+        /// The generation that the call names.
+        expected: u64,
+        /// The one that the host has.
+        generation: u64,
+        /// One line for people.
+        message: String,
+    },
+    /// Some of it cannot be changed while the host runs.
+    #[error("{message}")]
+    #[serde(rename = "io.hypernic.Control.NotWhileRunning")]
+    NotWhileRunning {
+        /// What.
+        cannot: Vec<String>,
+        /// One line for people.
+        message: String,
+    },
     /// What is asked for cannot be.
     #[error("{message}")]
     #[serde(rename = "io.hypernic.Control.Invalid")]
@@ -155,6 +175,12 @@ error Exists (kind: string, name: string, differs: []string, message: string)
 
 # Something else needs it.
 error InUse (kind: string, name: string, by: []string, message: string)
+
+# The host has been changed since the caller looked.
+error Stale (expected: int, generation: int, message: string)
+
+# Some of it cannot be changed while the host runs.
+error NotWhileRunning (cannot: []string, message: string)
 
 # What is asked for cannot be.
 error Invalid (message: string)

@@ -10,7 +10,7 @@
 //! use hypernic_control::{VfChange, VfSet, ask};
 //!
 //! let change = VfChange { max_tx_rate: Some(100), ..VfChange::default() };
-//! ask("/run/hypernic.sock".as_ref(), &VfSet { nic: "p0vf3".into(), change })?;
+//! ask("/run/hypernic.sock".as_ref(), &VfSet { nic: "p0vf3".into(), change, ..VfSet::default() })?;
 //! # Ok::<(), hypernic_control::AskError>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -27,5 +27,7 @@ mod types;
 pub use api::{Call, INTERFACES, Interface, Method, Role};
 pub use client::{AskError, Client, PATIENCE, ask};
 pub use failure::Failure;
-pub use message::{MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, reply, without_nulls};
+pub use message::{
+    MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, reply, without_nulls,
+};
 pub use types::*;

@@ -8,6 +8,9 @@ use crate::failure::Failure;
 /// Longest call, in bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
 
+/// Longest call of an owner, which may bring a configuration file of a thousand NICs.
+pub const MAX_OWNERS_REQUEST: usize = 1 << 20;
+
 /// Longest reply, in bytes: counters of a thousand NICs, or a thousand functions with all that they were refused.
 pub const MAX_REPLY: usize = 64 << 20;
 

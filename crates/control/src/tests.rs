@@ -30,7 +30,11 @@ fn the_words_are_these() {
         ..VfChange::default()
     };
     let nic = "p0vf1".to_owned();
-    let set = Call::VfSet(VfSet { nic, change });
+    let set = Call::VfSet(VfSet {
+        nic,
+        change,
+        ..VfSet::default()
+    });
     assert_eq!(
         (set.method(), set.role()),
         ("io.hypernic.Vf.Set", Role::Operate)

@@ -249,6 +249,10 @@ records! {
         nic: NicConfig,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -258,6 +262,10 @@ records! {
         switch: SwitchConfig,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -269,6 +277,10 @@ records! {
         missing_ok: Option<bool>,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -280,6 +292,10 @@ records! {
         missing_ok: Option<bool>,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -291,6 +307,10 @@ records! {
         port: String,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -304,6 +324,10 @@ records! {
         missing_ok: Option<bool>,
         /// Only say whether it could be done.
         check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     told
@@ -315,6 +339,8 @@ records! {
     Changed {
         /// Something is other than it was; with `check`, it would be.
         changed: bool,
+        /// How often the host was changed so far.
+        generation: u64,
     }
 
     asked
@@ -402,6 +428,12 @@ records! {
         nic: String,
         /// What is to be other than it is.
         change: VfChange,
+        /// Only say whether it could be done.
+        check: Option<bool>,
+        /// Write it into the configuration file, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -409,6 +441,10 @@ records! {
     VfRevive {
         /// The function's NIC.
         nic: String,
+        /// Only say whether it could be done.
+        check: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -416,6 +452,10 @@ records! {
     VfLeave {
         /// The function's NIC.
         nic: String,
+        /// Only say whether it could be done.
+        check: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -423,6 +463,10 @@ records! {
     VfReset {
         /// The chip's name.
         chip: String,
+        /// Only say whether it could be done.
+        check: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
     }
 
     asked
@@ -466,6 +510,94 @@ records! {
         /// One for each kind of thing that has a counter of that name.
         reasons: Vec<Reason>,
     }
+
+    asked
+    /// What runs, as a file.
+    ConfigDump {}
+
+    told
+    /// What runs, as a file.
+    ConfigText {
+        /// A file that makes the same host.
+        text: String,
+        /// How often the host was changed so far.
+        generation: u64,
+    }
+
+    asked
+    /// What a file would change.
+    ConfigPlan {
+        /// The text of the file; without, the file that the daemon was started with.
+        text: Option<String>,
+        /// Its name, for messages.
+        file: Option<String>,
+        /// NICs that a VMM has may be taken away and made anew.
+        disconnect: Option<bool>,
+    }
+
+    told
+    /// What leads from the host as it is to the one of a file.
+    Plan {
+        /// In this order.
+        steps: Vec<Step>,
+        /// What cannot be changed while the host runs.
+        cannot: Vec<Cannot>,
+        /// How often the host was changed so far.
+        generation: u64,
+    }
+
+    whole
+    /// A change of the host.
+    Step {
+        /// What is done.
+        act: Act,
+        /// `NIC`, `chip`, `VF`, `switch`, `port`, or `head` for a word at the head of the file.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The words in which it differs.
+        words: Vec<String>,
+    }
+
+    told
+    /// A change that cannot be made.
+    Cannot {
+        /// As of a step.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        why: String,
+    }
+
+    asked
+    /// A host to be.
+    ConfigApply {
+        /// The text of the file; without, the file that the daemon was started with.
+        text: Option<String>,
+        /// Its name, for messages.
+        file: Option<String>,
+        /// NICs that a VMM has may be taken away and made anew.
+        disconnect: Option<bool>,
+        /// What can be done is done, though something cannot.
+        partly: Option<bool>,
+        /// Seconds after which all is as before, unless it is confirmed.
+        rollback_after: Option<u32>,
+        /// Only say whether it could be done.
+        check: Option<bool>,
+        /// Have the daemon's configuration file be this text, too.
+        persist: Option<bool>,
+        /// Only if the host has this generation.
+        if_generation: Option<u64>,
+    }
+
+    asked
+    /// What is on trial stays.
+    ConfigConfirm {}
+
+    asked
+    /// What is on trial goes.
+    ConfigRollback {}
 
     asked
     /// What is asked of the service itself.
@@ -561,6 +693,10 @@ records! {
         connected: u64,
         /// Switches.
         switches: u64,
+        /// How often the host was changed so far.
+        generation: u64,
+        /// Seconds until a configuration on trial is taken back.
+        rollback_in: Option<u64>,
     }
 }
 
@@ -593,6 +729,16 @@ words! {
         LossBegins = "loss_begins",
         /// Nothing more of it was lost for five seconds.
         LossEnds = "loss_ends",
+    }
+
+    /// What is done to something.
+    Act {
+        /// It is made.
+        Add = "add",
+        /// It is changed, or taken away and made anew.
+        Change = "change",
+        /// It is taken away.
+        Remove = "remove",
     }
 
     /// What a virtual function is told of the link.

@@ -236,6 +236,12 @@ fn become_program(shared: &Shared, program: &Path) -> io::Error {
     why
 }
 
+/// Whether this program goes on in the place of another one, whose keeper became it. For the beginning, before [`start`].
+pub fn goes_on() -> bool {
+    let number = std::env::var_os(VARIABLE).and_then(|value| across::number(&value));
+    number.is_some_and(|number| sys::identity(number).is_some())
+}
+
 /// What the keeper before has left that became this program.
 fn what_is_left() -> Option<Left> {
     let number = across::number(&std::env::var_os(VARIABLE)?)?;

@@ -180,17 +180,26 @@ impl SoftwarePf {
         self.set_all(vf, &[change])
     }
 
-    /// As [`SoftwarePf::set`], several things at once: all of them or none.
+    /// The policy that changes would lead to.
     ///
     /// # Errors
     /// As [`SoftwarePf::set`].
-    pub fn set_all(&mut self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
+    pub fn check_all(&self, vf: VfId, changes: &[Change]) -> Result<Policy, PolicyError> {
         let known = self.vfs.get(&vf).ok_or(PolicyError::NoVf(vf))?;
         let mut policy = known.policy.clone();
         for change in changes {
             change.apply(&mut policy);
         }
         self.check(vf, &policy)?;
+        Ok(policy)
+    }
+
+    /// As [`SoftwarePf::set`], several things at once: all of them or none.
+    ///
+    /// # Errors
+    /// As [`SoftwarePf::set`].
+    pub fn set_all(&mut self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
+        let policy = self.check_all(vf, changes)?;
         let Some(known) = self.vfs.get_mut(&vf) else {
             return Err(PolicyError::NoVf(vf));
         };

@@ -317,6 +317,10 @@ impl PfRunner {
         self.with(None, |pf| pf.set_all(vf, changes))
     }
 
+    pub(super) fn check(&self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
+        self.state.lock().pf.check_all(vf, changes).map(drop)
+    }
+
     pub(super) fn revive(&self, vf: VfId) -> Result<(), PolicyError> {
         let now = self.clock.now();
         self.with(None, |pf| pf.revive(vf, now))

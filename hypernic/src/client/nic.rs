@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use control::{Guard, NicAdd, NicConfig, NicInfo, NicList, NicRemove, Nics};
 use program::LogFormat;
 
-use super::place::{Place, Printed, changed};
+use super::place::{Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic nic`.
@@ -32,9 +32,8 @@ enum NicVerb {
         /// It is no error if there is none.
         #[arg(long)]
         missing_ok: bool,
-        /// Only say whether it can be done.
-        #[arg(long)]
-        check: bool,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// List NICs.
     List {
@@ -135,13 +134,12 @@ struct Add {
     /// It exchanges frames with uplinks only.
     #[arg(long)]
     private: bool,
-    /// Only say whether it can be done.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    terms: Terms,
 }
 
 /// The daemon may have another working directory.
-pub(super) fn whole(path: &Path) -> String {
+pub(crate) fn whole(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.to_string_lossy().into_owned()
 }
@@ -184,9 +182,12 @@ impl Add {
             back_pressure: self.back_pressure,
             guard: (guard != Guard::default()).then_some(guard),
         };
+        let (check, persist, if_generation) = self.terms.words();
         NicAdd {
             nic,
-            check: on(self.check),
+            check,
+            persist,
+            if_generation,
         }
     }
 }
@@ -204,21 +205,24 @@ impl NicCommand {
         } = self;
         match what {
             NicVerb::Add(add) => {
-                let (name, check) = (add.name.clone(), add.check);
+                let (name, check) = (add.name.clone(), add.terms.check);
                 let reply = place.ask(&add.call())?;
                 Ok(printed.show(format, &reply, changed(&name, check)))
             }
             NicVerb::Remove {
                 name,
                 missing_ok,
-                check,
+                terms,
             } => {
+                let (check, persist, if_generation) = terms.words();
                 let reply = place.ask(&NicRemove {
                     name: name.clone(),
                     missing_ok: Some(missing_ok),
-                    check: Some(check),
+                    check,
+                    persist,
+                    if_generation,
                 })?;
-                Ok(printed.show(format, &reply, changed(&name, check)))
+                Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             NicVerb::List { name } => list(&place, printed, format, name),
         }

@@ -21,6 +21,28 @@ pub struct Place {
     pub control: PathBuf,
 }
 
+/// On what terms something is changed.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// Only say whether it can be done.
+    #[arg(long)]
+    pub check: bool,
+    /// Write it into the daemon's configuration file, too.
+    #[arg(long)]
+    pub persist: bool,
+    /// Only if the host has this generation: nobody has changed it since you looked.
+    #[arg(long, value_name = "N")]
+    pub if_generation: Option<u64>,
+}
+
+impl Terms {
+    /// The words of a call.
+    pub(crate) fn words(self) -> (Option<bool>, Option<bool>, Option<u64>) {
+        let on = |flag: bool| flag.then_some(true);
+        (on(self.check), on(self.persist), self.if_generation)
+    }
+}
+
 /// How an answer is printed.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Printed {

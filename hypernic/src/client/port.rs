@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use control::{PortAdd, PortList, PortRemove, Ports};
 use program::LogFormat;
 
-use super::place::{Place, Printed, changed};
+use super::place::{Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic port`.
@@ -26,9 +26,8 @@ enum PortVerb {
         switch: String,
         /// The port: user, tap:NAME, stream:PATH …
         port: String,
-        /// Only say whether it can be done.
-        #[arg(long)]
-        check: bool,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Close a port of a switch; others notice nothing.
     Remove {
@@ -39,9 +38,8 @@ enum PortVerb {
         /// It is no error if there is none.
         #[arg(long)]
         missing_ok: bool,
-        /// Only say whether it can be done.
-        #[arg(long)]
-        check: bool,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// List ports of switches, besides NICs.
     List {
@@ -61,30 +59,36 @@ impl PortCommand {
             PortVerb::Add {
                 switch,
                 port,
-                check,
+                terms,
             } => {
                 let what = format!("{switch} {port}");
+                let (check, persist, if_generation) = terms.words();
                 let reply = place.ask(&PortAdd {
                     switch,
                     port,
-                    check: Some(check),
+                    check,
+                    persist,
+                    if_generation,
                 })?;
-                Ok(printed.show(format, &reply, changed(&what, check)))
+                Ok(printed.show(format, &reply, changed(&what, terms.check)))
             }
             PortVerb::Remove {
                 switch,
                 port,
                 missing_ok,
-                check,
+                terms,
             } => {
                 let what = format!("{switch} {port}");
+                let (check, persist, if_generation) = terms.words();
                 let reply = place.ask(&PortRemove {
                     switch,
                     port,
                     missing_ok: Some(missing_ok),
-                    check: Some(check),
+                    check,
+                    persist,
+                    if_generation,
                 })?;
-                Ok(printed.show(format, &reply, changed(&what, check)))
+                Ok(printed.show(format, &reply, changed(&what, terms.check)))
             }
             PortVerb::List { switch } => {
                 let reply = place.ask(&PortList { switch })?;

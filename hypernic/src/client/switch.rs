@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use control::{SwitchAdd, SwitchConfig, SwitchList, SwitchRemove, Switches};
 use program::LogFormat;
 
-use super::place::{Place, Printed, changed};
+use super::place::{Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic switch`.
@@ -35,9 +35,8 @@ enum SwitchVerb {
         /// drop or pass: what becomes of frames for groups that no bridge forwards.
         #[arg(long, value_name = "HOW")]
         link_local: Option<String>,
-        /// Only say whether it can be done.
-        #[arg(long)]
-        check: bool,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Remove a switch that no NIC is on.
     Remove {
@@ -46,9 +45,8 @@ enum SwitchVerb {
         /// It is no error if there is none.
         #[arg(long)]
         missing_ok: bool,
-        /// Only say whether it can be done.
-        #[arg(long)]
-        check: bool,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// List switches.
     List {
@@ -70,7 +68,7 @@ impl SwitchCommand {
                 port,
                 ageing_seconds,
                 link_local,
-                check,
+                terms,
             } => {
                 let switch = SwitchConfig {
                     name: name.clone(),
@@ -79,21 +77,29 @@ impl SwitchCommand {
                     uplink_guard: None,
                     link_local,
                 };
-                let check = Some(check).filter(|check| *check);
-                let reply = place.ask(&SwitchAdd { switch, check })?;
-                Ok(printed.show(format, &reply, changed(&name, check.is_some())))
+                let (check, persist, if_generation) = terms.words();
+                let reply = place.ask(&SwitchAdd {
+                    switch,
+                    check,
+                    persist,
+                    if_generation,
+                })?;
+                Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             SwitchVerb::Remove {
                 name,
                 missing_ok,
-                check,
+                terms,
             } => {
+                let (check, persist, if_generation) = terms.words();
                 let reply = place.ask(&SwitchRemove {
                     name: name.clone(),
                     missing_ok: Some(missing_ok),
-                    check: Some(check),
+                    check,
+                    persist,
+                    if_generation,
                 })?;
-                Ok(printed.show(format, &reply, changed(&name, check)))
+                Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             SwitchVerb::List { name } => {
                 let reply = place.ask(&SwitchList { name })?;

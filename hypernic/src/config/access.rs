@@ -52,6 +52,18 @@ impl Access {
         *self != Self::default()
     }
 
+    /// Those who have a role of their own, by numbers, as a file names them.
+    pub fn words(&self, role: Role) -> Vec<String> {
+        let members = match role {
+            Role::Monitor => &self.monitor,
+            Role::Operate => &self.operate,
+            Role::Owner => &self.owner,
+        };
+        let users = members.uids.iter().map(u32::to_string);
+        let groups = members.gids.iter().map(|gid| format!("@{gid}"));
+        users.chain(groups).collect()
+    }
+
     /// What a user may do in a daemon of user `own`; `None`: nothing.
     pub fn role(&self, peer: Peer, own: u32) -> Option<Role> {
         let is = |members: &Members| {

@@ -69,6 +69,7 @@ impl RawHost {
         }
         so_far.host.control = self.control;
         so_far.host.keeper = self.keeper;
+        so_far.host.persist = self.control_persist;
         so_far.host.sandbox = SandboxConfig {
             mode: sandbox_mode(self.sandbox.as_ref())?,
             paths: sandbox_paths(self.sandbox_paths)?,

@@ -38,7 +38,11 @@ impl Profile {
             close_loopback(&mut nic.port);
             if let Some(vf) = &mut nic.vf {
                 if vf.policy.storm == eswitch::Storm::default() {
-                    vf.policy.storm = storm.0;
+                    // The switch of a chip knows all addresses.
+                    vf.policy.storm = eswitch::Storm {
+                        unknown: None,
+                        ..storm.0
+                    };
                 }
             } else if is_on_switch(nic) {
                 let lock = locks(&nic.name).unwrap_or(nic.guard.allow_macs.is_empty());

@@ -29,6 +29,8 @@ pub(super) struct RawHost {
     pub(super) control_operate: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) control_owner: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) control_persist: bool,
     pub(super) sandbox: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) sandbox_paths: Vec<Spanned<PathBuf>>,

@@ -36,6 +36,15 @@ pub struct SandboxConfig {
     pub network: Option<bool>,
 }
 
+/// What the command line says besides the file, and in its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// `--keeper`.
+    pub keeper: bool,
+    /// `--sandbox MODE`.
+    pub sandbox: Option<Mode>,
+}
+
 /// A whole host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -57,6 +66,12 @@ pub struct HostConfig {
     pub access: Access,
     /// What the daemon gives up once it runs.
     pub sandbox: SandboxConfig,
+    /// Calls to the control socket may write into the file.
+    pub persist: bool,
+    /// The file it comes from, as an absolute path.
+    pub file: Option<PathBuf>,
+    /// What the command line says besides.
+    pub said: Said,
     /// What the operator should change, though it still works: a line each.
     pub hints: Vec<String>,
 }
@@ -73,6 +88,9 @@ impl Default for HostConfig {
             control: None,
             access: Access::default(),
             sandbox: SandboxConfig::default(),
+            persist: false,
+            file: None,
+            said: Said::default(),
             hints: Vec::new(),
         }
     }
@@ -83,6 +101,32 @@ impl HostConfig {
     pub fn tenants(&self) -> usize {
         let names: BTreeSet<_> = self.nics.iter().map(|nic| &nic.tenant).collect();
         names.len()
+    }
+
+    /// The same with what the command line says.
+    #[must_use]
+    pub fn with_said(mut self, said: Said) -> Self {
+        self.keeper |= said.keeper;
+        self.sandbox.mode = said.sandbox.unwrap_or(self.sandbox.mode);
+        self.said = said;
+        self
+    }
+
+    /// All but its switches, chips and NICs.
+    #[must_use]
+    pub fn head(&self) -> Self {
+        Self {
+            switches: Vec::new(),
+            chips: Vec::new(),
+            nics: Vec::new(),
+            access: self.access.clone(),
+            sandbox: self.sandbox.clone(),
+            control: self.control.clone(),
+            file: self.file.clone(),
+            said: self.said.clone(),
+            hints: Vec::new(),
+            ..*self
+        }
     }
 }
 

@@ -1,32 +1,115 @@
 //! NICs, switches and ports that come and go. Each change is done whole, or nothing has changed.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use control::{
     Changed, Failure, NicAdd, NicRemove, PortAdd, PortRemove, SwitchAdd, SwitchRemove,
     without_nulls,
 };
-use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::config::edit::{Edit, Written};
 use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
 use crate::host::Host;
 use crate::sandbox;
 use crate::spec::PortSpec;
 
-type Outcome = Result<Changed, Failure>;
+/// Whether something is other than it was.
+type Outcome = Result<bool, Failure>;
 
-const CHANGED: Outcome = Ok(Changed { changed: true });
-const AS_IT_IS: Outcome = Ok(Changed { changed: false });
-
-fn failed(error: Error) -> Failure {
+pub(super) fn failed(error: Error) -> Failure {
     Failure::failed(error.to_string().replace('\n', "; "))
 }
 
-pub(super) fn add_nic(host: &RwLock<Host>, call: &NicAdd) -> Outcome {
-    let mut host = host.write();
+/// On what terms something is changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Terms {
+    pub check: Option<bool>,
+    pub persist: Option<bool>,
+    pub if_generation: Option<u64>,
+}
+
+/// The terms of a call that has all of them.
+macro_rules! terms {
+    ($call:expr) => {
+        Terms {
+            check: $call.check,
+            persist: $call.persist,
+            if_generation: $call.if_generation,
+        }
+    };
+}
+pub(super) use terms;
+
+impl Terms {
+    /// Whether a host may be changed on these terms.
+    pub fn allow(&self, host: &Host) -> Result<(), Failure> {
+        if let Some(trial) = host.trial() {
+            let left = trial.until.saturating_duration_since(Instant::now());
+            return Err(Failure::InUse {
+                kind: "configuration".into(),
+                name: "on trial".into(),
+                by: vec!["hypernic config apply".into()],
+                message: format!(
+                    "a configuration is on trial for {} seconds more: hypernic config confirm keeps it, hypernic config \
+                     rollback does not",
+                    left.as_secs() + 1
+                ),
+            });
+        }
+        let generation = host.generation();
+        match self.if_generation {
+            Some(expected) if expected != generation => Err(Failure::Stale {
+                expected,
+                generation,
+                message: format!(
+                    "the host has been changed: it has the generation {generation}, not {expected}; look again"
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn only_check(&self) -> bool {
+        self.check == Some(true)
+    }
+
+    /// Writes what the file is to be beside it, if that is wanted.
+    pub fn write(&self, host: &Host, edit: Edit) -> Result<Option<Written>, Failure> {
+        if self.persist != Some(true) {
+            return Ok(None);
+        }
+        let (file, text) = host.head().file_with(edit).map_err(Failure::invalid)?;
+        if self.only_check() {
+            return Ok(None);
+        }
+        Written::beside(&file, &text)
+            .map(Some)
+            .map_err(Failure::failed)
+    }
+}
+
+/// The file is what it is to be.
+pub(super) fn keep(written: Option<Written>) -> Result<(), Failure> {
+    let kept = written.map_or(Ok(()), Written::keep);
+    kept.map_err(|why| Failure::failed(format!("{why}; what runs was changed")))
+}
+
+/// A change that was made, told.
+pub(super) fn told(host: &Host, terms: &Terms, changed: bool) -> Changed {
+    if changed && !terms.only_check() {
+        host.changed();
+    }
+    Changed {
+        changed,
+        generation: host.generation(),
+    }
+}
+
+pub(super) fn add_nic(host: &mut Host, call: &NicAdd) -> Outcome {
     let (words, is) = (&call.nic, host.as_is());
     let there = is.nics.iter().find(|nic| nic.name == words.name);
     let beside = match there {
@@ -35,28 +118,35 @@ pub(super) fn add_nic(host: &RwLock<Host>, call: &NicAdd) -> Outcome {
     };
     let wanted = beside.nic_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
-        return compare("NIC", &words.name, &there.words(), &wanted.words());
+        compare("NIC", &words.name, &there.words(), &wanted.words())?;
+        keep(terms!(call).write(host, Edit::AddNic(&wanted))?)?;
+        return Ok(false);
     }
     sandbox::permits_nic(&wanted).map_err(Failure::failed)?;
+    let written = terms!(call).write(host, Edit::AddNic(&wanted))?;
     if call.check != Some(true) {
         host.add_nic(&wanted).map_err(failed)?;
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
-pub(super) fn remove_nic(host: &RwLock<Host>, call: &NicRemove) -> Outcome {
+pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
     let name = &call.name;
-    let mut host = host.write();
     let is = host.as_is();
     let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
         let known = is.nics.iter().map(|nic| nic.name.as_str());
-        return missing("NIC", name, known, call.missing_ok);
+        missing("NIC", name, known, call.missing_ok)?;
+        keep(terms!(call).write(host, Edit::RemoveNic(name))?)?;
+        return Ok(false);
     };
     may_go(nic)?;
+    let written = terms!(call).write(host, Edit::RemoveNic(name))?;
     if call.check != Some(true) {
         host.remove_nic(name);
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
 /// A function of a chip stays with it.
@@ -75,8 +165,7 @@ fn may_go(nic: &NicConfig) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn add_switch(host: &RwLock<Host>, call: &SwitchAdd) -> Outcome {
-    let mut host = host.write();
+pub(super) fn add_switch(host: &mut Host, call: &SwitchAdd) -> Outcome {
     let (words, is) = (&call.switch, host.as_is());
     let there = is.switches.iter().find(|one| one.name == words.name);
     let beside = match there {
@@ -85,22 +174,27 @@ pub(super) fn add_switch(host: &RwLock<Host>, call: &SwitchAdd) -> Outcome {
     };
     let wanted = beside.switch_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
-        return compare("switch", &words.name, &there.words(), &wanted.words());
+        compare("switch", &words.name, &there.words(), &wanted.words())?;
+        keep(terms!(call).write(host, Edit::AddSwitch(&wanted))?)?;
+        return Ok(false);
     }
     sandbox::permits_switch(&wanted).map_err(Failure::failed)?;
+    let written = terms!(call).write(host, Edit::AddSwitch(&wanted))?;
     if call.check != Some(true) {
         host.add_switch(&wanted).map_err(failed)?;
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
-pub(super) fn remove_switch(host: &RwLock<Host>, call: &SwitchRemove) -> Outcome {
+pub(super) fn remove_switch(host: &mut Host, call: &SwitchRemove) -> Outcome {
     let name = &call.name;
-    let mut host = host.write();
     let is = host.as_is();
     if !is.switches.iter().any(|switch| switch.name == *name) {
         let known = is.switches.iter().map(|switch| switch.name.as_str());
-        return missing("switch", name, known, call.missing_ok);
+        missing("switch", name, known, call.missing_ok)?;
+        keep(terms!(call).write(host, Edit::RemoveSwitch(name))?)?;
+        return Ok(false);
     }
     let by = users(&is, name);
     if !by.is_empty() {
@@ -114,10 +208,12 @@ pub(super) fn remove_switch(host: &RwLock<Host>, call: &SwitchRemove) -> Outcome
             by,
         });
     }
+    let written = terms!(call).write(host, Edit::RemoveSwitch(name))?;
     if call.check != Some(true) {
         host.remove_switch(name);
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
 /// The NICs and chips on a switch.
@@ -134,26 +230,28 @@ pub(super) fn users(host: &HostConfig, switch: &str) -> Vec<String> {
     nics.chain(chips.map(|chip| chip.name.clone())).collect()
 }
 
-pub(super) fn add_port(host: &RwLock<Host>, call: &PortAdd) -> Outcome {
-    let mut host = host.write();
+pub(super) fn add_port(host: &mut Host, call: &PortAdd) -> Outcome {
     let is = host.as_is();
     let port = is.port_beside(&call.switch, &call.port);
     let port = port.map_err(Failure::invalid)?;
     let port = port.ok_or_else(|| no_switch(&is, &call.switch))?;
     let has = |switch: &&crate::config::SwitchConfig| switch.name == call.switch;
     let switch = is.switches.iter().find(has);
+    let edit = Edit::AddPort(&call.switch, &port);
     if switch.is_some_and(|switch| switch.ports.contains(&port)) {
-        return AS_IT_IS;
+        keep(terms!(call).write(host, edit)?)?;
+        return Ok(false);
     }
     sandbox::permits_port(&port).map_err(Failure::failed)?;
+    let written = terms!(call).write(host, edit)?;
     if call.check != Some(true) {
         host.add_port(&call.switch, &port).map_err(failed)?;
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
-pub(super) fn remove_port(host: &RwLock<Host>, call: &PortRemove) -> Outcome {
-    let mut host = host.write();
+pub(super) fn remove_port(host: &mut Host, call: &PortRemove) -> Outcome {
     let is = host.as_is();
     let Some(switch) = is.switches.iter().find(|one| one.name == call.switch) else {
         return Err(no_switch(&is, &call.switch));
@@ -167,12 +265,18 @@ pub(super) fn remove_port(host: &RwLock<Host>, call: &PortRemove) -> Outcome {
     let Some(port) = switch.ports.iter().find(there) else {
         let known: Vec<_> = switch.ports.iter().map(ToString::to_string).collect();
         let known = known.iter().map(String::as_str);
-        return missing("port", &call.port, known, call.missing_ok);
+        missing("port", &call.port, known, call.missing_ok)?;
+        if let Some(port) = &wanted {
+            keep(terms!(call).write(host, Edit::RemovePort(&call.switch, port))?)?;
+        }
+        return Ok(false);
     };
+    let written = terms!(call).write(host, Edit::RemovePort(&call.switch, port))?;
     if call.check != Some(true) {
         host.remove_port(&call.switch, port);
     }
-    CHANGED
+    keep(written)?;
+    Ok(true)
 }
 
 pub(super) fn no_switch(host: &HostConfig, name: &str) -> Failure {
@@ -185,15 +289,20 @@ fn missing<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str>,
     ok: Option<bool>,
-) -> Outcome {
+) -> Result<(), Failure> {
     match ok {
-        Some(true) => AS_IT_IS,
+        Some(true) => Ok(()),
         _ => Err(Failure::unknown(kind, name, known)),
     }
 }
 
 /// What is there and what is wanted are the same, or differ in these words.
-fn compare(kind: &str, name: &str, there: &impl Serialize, wanted: &impl Serialize) -> Outcome {
+fn compare(
+    kind: &str,
+    name: &str,
+    there: &impl Serialize,
+    wanted: &impl Serialize,
+) -> Result<(), Failure> {
     let words = |of| match of {
         Ok(Value::Object(words)) => words,
         _ => serde_json::Map::new(),
@@ -208,7 +317,7 @@ fn compare(kind: &str, name: &str, there: &impl Serialize, wanted: &impl Seriali
     differs.sort();
     differs.dedup();
     if differs.is_empty() {
-        return AS_IT_IS;
+        return Ok(());
     }
     Err(Failure::Exists {
         kind: kind.into(),

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use control::{MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
+use control::{MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
 
 /// How long a client may take for a call that it has begun, and a new one for its first.
 pub(super) const CALL: Duration = Duration::from_secs(1);
@@ -75,7 +75,10 @@ impl Connection {
         Ok(Self {
             stream,
             caller,
-            messages: Messages::new(MAX_REQUEST),
+            messages: Messages::new(match caller.role {
+                Role::Owner => MAX_OWNERS_REQUEST,
+                _ => MAX_REQUEST,
+            }),
             out: Vec::new(),
             since: now,
             unread_since: now,

@@ -1,14 +1,14 @@
 //! From a call to what it does.
 
-use control::{
-    Call, Description, Done, Failure, INTERFACES, Info, Interface, Role, Status, VfLeave, VfReset,
-    VfRevive, VfSet,
-};
+use std::time::Instant;
+
+use control::{Call, Description, Done, Failure, INTERFACES, Info, Interface, Role, Status};
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{changes, lists, vfs};
+use super::changes::{Terms, terms};
+use super::{changes, config, lists, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -24,6 +24,34 @@ fn told(reply: impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(reply).map_err(|error| Failure::failed(error.to_string()))
 }
 
+/// A change of the host, on its call's terms.
+macro_rules! change {
+    ($host:expr, $call:expr, $does:expr) => {{
+        let (host, terms) = (&mut $host.write(), terms!($call));
+        terms.allow(host)?;
+        let changed = $does(host, $call)?;
+        told(changes::told(host, &terms, changed))
+    }};
+}
+
+/// Something that is done to a virtual function or a chip.
+macro_rules! act {
+    ($host:expr, $call:expr, $name:expr, $known:expr, $does:expr) => {{
+        let host = &$host.read();
+        let terms = Terms {
+            check: $call.check,
+            persist: None,
+            if_generation: $call.if_generation,
+        };
+        terms.allow(host)?;
+        $known(host, $name)?;
+        if terms.only_check() {
+            return told(Done {});
+        }
+        done($does(host, $name))
+    }};
+}
+
 impl Subject<'_> {
     /// Does what is asked, if the role allows it.
     pub fn carry_out(&self, call: &Call, role: Role) -> Result<Value, Failure> {
@@ -33,31 +61,31 @@ impl Subject<'_> {
             Call::InfoGet(_) => told(info()),
             Call::Described(call) => told(description(&call.interface)?),
             Call::StatusGet(_) => told(status(&host.read(), role)),
-            Call::NicAdd(call) => told(changes::add_nic(host, call)?),
-            Call::NicRemove(call) => told(changes::remove_nic(host, call)?),
+            Call::NicAdd(call) => change!(host, call, changes::add_nic),
+            Call::NicRemove(call) => change!(host, call, changes::remove_nic),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
-            Call::SwitchAdd(call) => told(changes::add_switch(host, call)?),
-            Call::SwitchRemove(call) => told(changes::remove_switch(host, call)?),
+            Call::SwitchAdd(call) => change!(host, call, changes::add_switch),
+            Call::SwitchRemove(call) => change!(host, call, changes::remove_switch),
             Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),
-            Call::PortAdd(call) => told(changes::add_port(host, call)?),
-            Call::PortRemove(call) => told(changes::remove_port(host, call)?),
+            Call::PortAdd(call) => change!(host, call, changes::add_port),
+            Call::PortRemove(call) => change!(host, call, changes::remove_port),
             Call::PortList(call) => told(lists::ports(&host.read(), call.switch.as_deref())?),
             Call::VfShow(call) => told(vfs::show(&host.read(), call.nic.as_deref())?),
-            Call::VfSet(call) => self.vf_set(call),
-            Call::VfRevive(VfRevive { nic }) => done(host.read().revive_vf(nic)),
-            Call::VfLeave(VfLeave { nic }) => done(host.read().announce_removal(nic)),
-            Call::VfReset(VfReset { chip }) => done(host.read().reset_chip(chip)),
+            Call::VfSet(call) => change!(host, call, vfs::set),
+            Call::VfRevive(call) => act!(host, call, &call.nic, vfs::known, Host::revive_vf),
+            Call::VfLeave(call) => act!(host, call, &call.nic, vfs::known, Host::announce_removal),
+            Call::VfReset(call) => act!(host, call, &call.chip, vfs::chip, Host::reset_chip),
+            Call::ConfigDump(_) => told(config::dump(&host.read())),
+            Call::ConfigPlan(call) => told(config::plan(&host.read(), call)?),
+            Call::ConfigApply(call) => told(config::apply(&mut host.write(), call)?),
+            Call::ConfigConfirm(_) => told(config::confirm(&mut host.write())?),
+            Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
             Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
             // The server does, for those who ask for more.
             Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
             Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
         }
-    }
-
-    fn vf_set(&self, call: &VfSet) -> Result<Value, Failure> {
-        let changes = vfs::changes(&call.change).map_err(Failure::invalid)?;
-        done(self.host.read().set_vf_all(&call.nic, &changes))
     }
 
     fn sections(&self) -> Vec<Section> {
@@ -118,5 +146,10 @@ fn status(host: &Host, role: Role) -> Status {
         nics: is.nics.len() as u64,
         connected: states.filter(|state| state.connected).count() as u64,
         switches: is.switches.len() as u64,
+        generation: host.generation(),
+        rollback_in: host.trial().map(|trial| {
+            let left = trial.until.saturating_duration_since(Instant::now());
+            left.as_secs()
+        }),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,7 +16,8 @@ use super::connection::{Caller, Connection, Over, Subscription};
 use super::counters::{Counters, count};
 use super::dispatch::Subject;
 use super::monitor::Watch;
-use crate::config::{Access, Peer};
+use super::reach::open_to;
+use crate::config::Peer;
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::{self, Section};
@@ -40,25 +40,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for the user of this process, for root and for whom `access` names.
+    /// Listens at `path`, for the user of this process, for root and for whom the host names.
     ///
     /// # Errors
     /// The path is not to be had.
-    pub fn start(path: &Path, access: Access, host: Arc<RwLock<Host>>) -> Result<Self, Error> {
+    pub fn start(path: &Path, host: Arc<RwLock<Host>>) -> Result<Self, Error> {
         let failed = |message: String| Error::Control {
             path: path.to_owned(),
             message,
         };
         let os = |error: io::Error| failed(error.to_string());
         let listener = Listener::bind(path).map_err(|error| failed(error.to_string()))?;
-        // Others than the owner reach it only where there are roles for them; then these decide.
-        let mode = if access.is_shared() { 0o666 } else { 0o600 };
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(os)?;
+        open_to(path, host.read().head()).map_err(os)?;
         let stop = Arc::new(EventFd::new().map_err(os)?);
         let counters = Arc::<Counters>::default();
         let mut room = Room {
             listener,
-            access,
             host,
             counters: Arc::clone(&counters),
             clients: Vec::new(),
@@ -100,7 +97,6 @@ impl Drop for Server {
 /// What the thread has.
 struct Room {
     listener: Listener,
-    access: Access,
     host: Arc<RwLock<Host>>,
     counters: Arc<Counters>,
     clients: Vec<Connection>,
@@ -149,7 +145,9 @@ impl Room {
         let handles: Vec<_> = self.clients.iter().map(|c| (c.fd(), of(c))).collect();
         fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
         let deadlines = self.clients.iter().filter_map(Connection::deadline);
-        let next = deadlines.chain(self.deaf_until).chain(self.look_at).min();
+        let trial = self.host.read().trial().map(|trial| trial.until);
+        let others = self.deaf_until.into_iter().chain(self.look_at).chain(trial);
+        let next = deadlines.chain(others).min();
         let left = next.map(|next| next.saturating_duration_since(now));
         // A little later, so that it is over then.
         let left = left.map(|left| left + Duration::from_millis(1));
@@ -163,6 +161,7 @@ impl Room {
         let ready: Vec<_> = fds[2..].iter().map(PollFd::revents).collect();
         drop(fds);
         drop(handles);
+        super::config::overdue(&self.host);
         self.attend(&ready);
         self.tell_changes();
         if waiting && !stopped {
@@ -348,7 +347,7 @@ impl Room {
         let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
         let pid = peer.pid.as_raw_nonzero().get();
         let own = rustix::process::geteuid().as_raw();
-        let role = self.access.role(Peer { uid, gid }, own);
+        let role = self.host.read().head().access.role(Peer { uid, gid }, own);
         let now = Instant::now();
         let caller = Caller {
             uid,

@@ -1,10 +1,12 @@
 //! Virtual functions: their policies in words, and back.
 
-use control::{Failure, Refusal, Storm, Vf, VfChange, Vfs};
+use control::{Failure, Refusal, Storm, Vf, VfChange, VfSet, Vfs};
 use pf::{Change, LinkState, PortVlan};
 use wire::MacAddr;
 
+use super::changes::{Terms, keep, terms};
 use crate::config::VfConfig;
+use crate::config::edit::Edit;
 use crate::host::Host;
 
 /// A change of a policy, one by one.
@@ -55,6 +57,44 @@ pub fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
         return Err("the request changes nothing: name a change, such as max-tx-rate".into());
     }
     Ok(all)
+}
+
+/// Changes what is laid down for a function.
+pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
+    let changes = changes(&call.change).map_err(Failure::invalid)?;
+    known(host, &call.nic)?;
+    let before = host.vf_status(&call.nic).map(|status| status.policy);
+    let vf = host.vfs().find(|(name, _)| *name == call.nic);
+    let (chip, index) = vf.map_or((String::new(), 0), |(_, vf)| (vf.chip.clone(), vf.index));
+    let edit = Edit::SetVf(&chip, index, &call.change);
+    let written = terms!(call).write(host, edit)?;
+    let invalid = |error: crate::error::Error| Failure::invalid(error.to_string());
+    if call.check == Some(true) {
+        host.check_vf(&call.nic, &changes).map_err(invalid)?;
+        return Ok(true);
+    }
+    host.set_vf_all(&call.nic, &changes).map_err(invalid)?;
+    keep(written)?;
+    Ok(host.vf_status(&call.nic).map(|status| status.policy) != before)
+}
+
+/// Whether there is a function of that name.
+pub(super) fn known(host: &Host, nic: &str) -> Result<(), Failure> {
+    let known = host.vfs().map(|(name, _)| name);
+    match host.vfs().any(|(name, _)| name == nic) {
+        true => Ok(()),
+        false => Err(Failure::unknown("virtual function", nic, known)),
+    }
+}
+
+/// Whether there is a chip of that name.
+pub(super) fn chip(host: &Host, name: &str) -> Result<(), Failure> {
+    let is = host.as_is();
+    let known = is.chips.iter().map(|chip| chip.name.as_str());
+    match is.chips.iter().any(|chip| chip.name == name) {
+        true => Ok(()),
+        false => Err(Failure::unknown("chip", name, known)),
+    }
 }
 
 /// What is laid down for virtual functions, and what they were refused.

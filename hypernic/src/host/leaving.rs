@@ -88,7 +88,7 @@ impl Host {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut all = AllLeft::default();
+        let mut all = AllLeft::of(self.configuration().to_text());
         for (name, body) in &mut bodies {
             let Some(mut left) = body.leave() else {
                 continue;

@@ -1,5 +1,6 @@
 //! What a host is now, for those who look at it.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use model::Peeked;
@@ -8,6 +9,7 @@ use super::Host;
 use crate::config::HostConfig;
 use crate::nic::{PATIENCE, RunningNic};
 use crate::report::Section;
+use crate::spec::NicMac;
 
 /// How a NIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +34,31 @@ impl Host {
                 .map(|(_, config)| config.clone())
                 .collect(),
             nics: self.nics.values().map(|nic| nic.config.clone()).collect(),
-            profile: self.profile,
-            ..HostConfig::default()
+            ..self.head.clone()
         }
+    }
+
+    /// The same with what is laid down for virtual functions by now.
+    pub fn configuration(&self) -> HostConfig {
+        let mut is = self.as_is();
+        for nic in &mut is.nics {
+            let status = self.vf_status(&nic.name);
+            if let (Some(vf), Some(status)) = (&mut nic.vf, status) {
+                vf.policy = status.policy;
+                nic.mac = NicMac(vf.policy.mac.0);
+            }
+        }
+        is
+    }
+
+    /// All but its switches, chips and NICs.
+    pub fn head(&self) -> &HostConfig {
+        &self.head
+    }
+
+    /// How often it was changed.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// How a NIC is.

@@ -22,7 +22,10 @@ fn nic(dir: &Path, name: &str, port: &str) -> NicAdd {
         socket_path: Some(dir.join(format!("{name}.sock")).to_string_lossy().into()),
         ..NicConfig::default()
     };
-    NicAdd { nic, check: None }
+    NicAdd {
+        nic,
+        ..NicAdd::default()
+    }
 }
 
 fn switch(name: &str, ports: &[&str]) -> SwitchAdd {
@@ -33,15 +36,14 @@ fn switch(name: &str, ports: &[&str]) -> SwitchAdd {
     };
     SwitchAdd {
         switch,
-        check: None,
+        ..SwitchAdd::default()
     }
 }
 
 fn remove(name: &str) -> NicRemove {
     NicRemove {
         name: name.into(),
-        missing_ok: None,
-        check: None,
+        ..NicRemove::default()
     }
 }
 
@@ -311,7 +313,7 @@ fn nothing_of_others_traffic_is_lost_while_nics_switches_and_ports_come_and_go()
         let port = |switch: &str| PortAdd {
             switch: switch.into(),
             port: stream.clone(),
-            check: None,
+            ..PortAdd::default()
         };
         for round in 0..40 {
             let changed = client.call(&nic(dir, "c", "switch:lan")).expect("add");
@@ -325,8 +327,7 @@ fn nothing_of_others_traffic_is_lost_while_nics_switches_and_ports_come_and_go()
             client.call(&nic(dir, "d", "switch:other")).expect("add");
             let held = client.call(&SwitchRemove {
                 name: "other".into(),
-                missing_ok: None,
-                check: None,
+                ..SwitchRemove::default()
             });
             assert!(matches!(
                 held,
@@ -338,14 +339,12 @@ fn nothing_of_others_traffic_is_lost_while_nics_switches_and_ports_come_and_go()
             let gone = client.call(&PortRemove {
                 switch: "lan".into(),
                 port: stream.clone(),
-                missing_ok: None,
-                check: None,
+                ..PortRemove::default()
             });
             assert!(gone.expect("port").changed);
             let gone = client.call(&SwitchRemove {
                 name: "other".into(),
-                missing_ok: None,
-                check: None,
+                ..SwitchRemove::default()
             });
             assert!(gone.expect("switch").changed);
             drop(guest);

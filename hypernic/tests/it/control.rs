@@ -68,8 +68,8 @@ fn what_is_refused_says_why_and_changes_nothing() {
         ("set p0vf1 trust on min_tx_rate 2000", 1, "port has 1000"),
         ("set p0vf1 trust perhaps", 2, "write on or off"),
         ("show p0", 1, "no virtual function"),
-        ("revive p0", 1, "not a virtual function"),
-        ("reset p0vf1", 1, "no chip p0vf1"),
+        ("revive p0", 1, "no virtual function \"p0\""),
+        ("reset p0vf1", 1, "no chip \"p0vf1\""),
     ] {
         let output = lab.say(words);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -147,7 +147,15 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
         ..VfChange::default()
     };
     let nic = "p0vf0".to_owned();
-    ask(&lab.control(), &VfSet { nic, change }).expect("an answer");
+    ask(
+        &lab.control(),
+        &VfSet {
+            nic,
+            change,
+            ..VfSet::default()
+        },
+    )
+    .expect("an answer");
     writer.join().expect("cut off");
     for stream in silent.iter_mut().chain([&mut half]) {
         assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use hypernic::config::{Access, HostConfig};
+use hypernic::config::HostConfig;
 use hypernic::control::Server;
 use hypernic::host::Host;
 use hypernic::{explain, report, sandbox};
@@ -62,8 +62,7 @@ fn every_counter_has_a_row_and_every_row_a_counter() {
     let text = file(dir.path());
     let config = HostConfig::parse("everything.toml".as_ref(), &text).expect("good");
     let host = Arc::new(RwLock::new(Host::start(&config).expect("host")));
-    let access = Access::default();
-    let control = Server::start(&dir.path().join("control.sock"), access, Arc::clone(&host));
+    let control = Server::start(&dir.path().join("control.sock"), Arc::clone(&host));
     let control = control.expect("control socket");
     let mut sections = host.read().counters();
     sections.extend([control.stop(), report::process(), sandbox::counters()]);

@@ -46,19 +46,19 @@ fn it_changes_the_host_and_understands_errors() {
     let to = connect(&lab);
     let socket = lab.dir.path().join("n0.sock");
     let nic = json!({"name": "n0", "port": "switch:lan", "socket_path": socket});
-    let added = json!({"changed": true});
+    let added = |generation: u64| json!({"changed": true, "generation": generation});
     let lan = json!({"switch": {"name": "lan"}});
     assert_eq!(
         call(&to, "io.hypernic.Switch.Add", lan).expect("switch"),
-        added
+        added(1)
     );
     let add = json!({"nic": nic});
     assert_eq!(
         call(&to, "io.hypernic.Nic.Add", add.clone()).expect("NIC"),
-        added
+        added(2)
     );
     let again = call(&to, "io.hypernic.Nic.Add", add).expect("NIC");
-    assert_eq!(again, json!({"changed": false}));
+    assert_eq!(again, json!({"changed": false, "generation": 2}));
     assert!(socket.exists());
     let list = call(&to, "io.hypernic.Nic.List", json!({})).expect("list");
     assert_eq!(list["nics"][0]["config"]["name"], "n0");

@@ -114,7 +114,10 @@ fn who_does_not_read_is_told_what_was_lost_and_holds_up_nobody() {
             guard: Some(guard),
             ..NicConfig::default()
         };
-        NicAdd { nic, check: None }
+        NicAdd {
+            nic,
+            ..NicAdd::default()
+        }
     };
     for n in 0..MANY {
         client.call(&nic(&format!("n{n}"))).expect("add");
@@ -133,11 +136,9 @@ fn who_does_not_read_is_told_what_was_lost_and_holds_up_nobody() {
             client.call(&nic("x")).expect("add");
         } else {
             let name = "x".to_owned();
-            let (missing_ok, check) = (None, None);
             let gone = NicRemove {
                 name,
-                missing_ok,
-                check,
+                ..NicRemove::default()
             };
             client.call(&gone).expect("remove");
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hypernic_tests::{Daemon, Holdings, Launch, binary, scratch};
+use hypernic_tests::{Daemon, Holdings, LONG, Launch, binary, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
@@ -42,6 +42,11 @@ fn traffic(daemon: &mut Daemon, sockets: &[PathBuf], plan: Plan, times: u32) -> 
     };
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| run(&plan, &AtomicBool::new(false), |_, _| {}));
+        let until = Instant::now() + LONG;
+        while daemon.log().matches("VMM connected").count() < 2 {
+            assert!(Instant::now() < until, "the generator does not come");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         for _ in 0..times {
             std::thread::sleep(Duration::from_millis(600));
             upgrade(daemon);
@@ -157,6 +162,72 @@ fn the_program_that_is_on_disk_by_then_goes_on() {
     upgrade(&mut daemon);
     client.region_read(0, 8, &mut [0; 4]).unwrap();
     assert!(daemon.stop().unwrap().success());
+}
+
+/// What was added while it ran is there afterwards, with its guest; what was removed is not; the file has nothing to do with it.
+#[test]
+fn what_runs_goes_on_whatever_the_file_says() {
+    let dir = scratch().unwrap();
+    let (file, control) = (
+        dir.path().join("host.toml"),
+        dir.path().join("control.sock"),
+    );
+    let sockets: Vec<_> = (0..3).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let toml = format!(
+        "keeper = true\ncontrol = {control:?}\n[[switch]]\nname = \"lan\"\n\
+         [[nic]]\nname = \"n0\"\nsocket-path = {:?}\nport = \"switch:lan\"\n\
+         [[nic]]\nname = \"n1\"\nsocket-path = {:?}\nport = \"switch:lan\"\n",
+        sockets[0], sockets[1]
+    );
+    let mut daemon = Daemon::serve(&file, &toml).unwrap();
+    let ask = |words: &[&str]| {
+        let launch = Launch::new().unwrap().args(words);
+        let mut asked = launch.arg("--control").arg(&control).spawn().unwrap();
+        assert!(asked.wait_exit().unwrap().success(), "{}", asked.log());
+        asked.printed()
+    };
+    let path = sockets[2].display().to_string();
+    ask(&[
+        "nic",
+        "add",
+        "n2",
+        "--port",
+        "switch:lan",
+        "--model",
+        "82576",
+        "--socket-path",
+        &path,
+    ]);
+    ask(&["nic", "remove", "n1"]);
+    let mut client = Client::connect(&sockets[2]).unwrap();
+    std::fs::write(&file, "this is no configuration").unwrap();
+    for _ in 0..2 {
+        upgrade(&mut daemon);
+        client.region_read(0, 8, &mut [0; 4]).unwrap();
+        assert!(daemon.log().contains("goes on, without the file"));
+        let list = ask(&["list"]);
+        assert!(
+            list.contains("n2") && list.contains("n0") && !list.contains("n1"),
+            "{list}"
+        );
+    }
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// A connection that was handed in could not be told from the one that goes on.
+#[test]
+fn a_nic_on_a_descriptor_keeps_the_daemon_from_becoming_another() {
+    let dir = scratch().unwrap();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let launch = Launch::new()
+        .unwrap()
+        .args(["run", "--keeper", "--port", "null", "--fd", "0"]);
+    let mut daemon = launch.stdin(theirs.into()).start().unwrap();
+    let worker = daemon.worker();
+    daemon.signal(Signal::USR2).unwrap();
+    daemon.wait_log("--socket-path").unwrap();
+    assert_eq!(daemon.worker(), worker);
+    drop((ours, dir));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The daemon as a process: its commands.
 #![forbid(unsafe_code)]
 
+mod cli_config;
 mod cli_errors;
 mod cli_fair;
 mod cli_guards;

@@ -1,0 +1,545 @@
+//! From a host that runs to one that a file describes: what has to be done, in order, and what cannot be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pf::{Change, Policy};
+use toml::Table;
+
+use super::access::Access;
+use super::text::table;
+use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, Profile, SocketSpec, SwitchConfig};
+use crate::spec::PortSpec;
+
+/// One change of a running host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Takes a NIC away.
+    RemoveNic(String),
+    /// Closes a chip, whose functions are gone.
+    RemoveChip(String),
+    /// Closes a port of a switch.
+    RemovePort(String, PortSpec),
+    /// Closes a switch.
+    RemoveSwitch(String),
+    /// Has other defaults for what comes.
+    SetProfile(Profile),
+    /// Makes a switch.
+    AddSwitch(SwitchConfig),
+    /// Opens a port of a switch.
+    AddPort(String, PortSpec),
+    /// Makes a chip.
+    AddChip(ChipConfig),
+    /// Makes a NIC.
+    AddNic(Box<NicConfig>),
+    /// Changes what is laid down for a virtual function.
+    SetVf(String, Vec<Change>),
+    /// Gives users and groups other roles.
+    SetAccess(Access),
+}
+
+/// A change as people read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// `add`, `change` or `remove`.
+    pub act: &'static str,
+    /// `NIC`, `switch`, `port`, `VF`, or a word at the head of the file.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The words that are other than they were.
+    pub words: Vec<String>,
+}
+
+/// A change that cannot be made while the host runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cannot {
+    /// As in [`Words`].
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+/// What leads from one host to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In this order.
+    pub steps: Vec<Step>,
+    /// The same for people.
+    pub told: Vec<Words>,
+    /// What is left as it is.
+    pub cannot: Vec<Cannot>,
+}
+
+const AGAIN: &str = "start the daemon again";
+const HELD: &str = "a VMM has it: unplug it there first, or allow that with --disconnect";
+
+/// A NIC of its own, or a chip with all its functions.
+#[derive(Clone, Debug)]
+struct Unit<'a> {
+    chip: Option<&'a ChipConfig>,
+    nics: Vec<&'a NicConfig>,
+}
+
+impl Unit<'_> {
+    fn kind(&self) -> &'static str {
+        if self.chip.is_some() { "chip" } else { "NIC" }
+    }
+
+    /// The switch that it is on.
+    fn switch(&self) -> Option<&str> {
+        let port = self.chip.map(|chip| &chip.port);
+        match port.or(self.nics.first().map(|nic| &nic.port)) {
+            Some(PortSpec::Switch(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The words in which it differs from another.
+    fn differs(&self, other: &Unit) -> Vec<String> {
+        let words = |unit: &Unit| match (unit.chip, unit.nics.as_slice()) {
+            (None, [nic]) => nic.table(),
+            _ => Table::new(),
+        };
+        if self.kind() != other.kind() {
+            return vec!["vfs".into()];
+        }
+        differs(&words(self), &words(other))
+    }
+
+    /// The changes of policies that lead to another, if no more is needed.
+    fn policies(&self, other: &Unit) -> Option<Vec<(String, Vec<Change>)>> {
+        let (chip, to) = (self.chip?, other.chip?);
+        let is_same = chip == to && chip.pf == PfOwner::Daemon;
+        if !is_same || self.nics.len() != other.nics.len() {
+            return None;
+        }
+        let mut all = Vec::new();
+        for (nic, wanted) in self.nics.iter().zip(&other.nics) {
+            let (is, to) = (nic.vf.as_ref()?, wanted.vf.as_ref()?);
+            let mut same = (*wanted).clone();
+            same.mac = nic.mac;
+            same.vf = nic.vf.clone();
+            if same != **nic || is.index != to.index {
+                return None;
+            }
+            let changes = changes(&is.policy, &to.policy)?;
+            if !changes.is_empty() {
+                all.push((nic.name.clone(), changes));
+            }
+        }
+        Some(all)
+    }
+}
+
+/// What changes one policy into another. `None`: that cannot be done to a function that runs.
+fn changes(is: &Policy, to: &Policy) -> Option<Vec<Change>> {
+    let mut all = Vec::new();
+    if (is.mac, is.mac_set) != (to.mac, to.mac_set) {
+        if !to.mac_set {
+            return None;
+        }
+        all.push(Change::Mac(to.mac));
+    }
+    let mut change = |differs: bool, change: Change| {
+        if differs {
+            all.push(change);
+        }
+    };
+    change(is.vlan != to.vlan, Change::Vlan(to.vlan));
+    change(is.trust != to.trust, Change::Trust(to.trust));
+    let checks = is.spoof_check != to.spoof_check;
+    change(checks, Change::SpoofCheck(to.spoof_check));
+    change(is.state != to.state, Change::State(to.state));
+    change(
+        is.max_tx_rate != to.max_tx_rate,
+        Change::MaxTxRate(to.max_tx_rate),
+    );
+    change(
+        is.min_tx_rate != to.min_tx_rate,
+        Change::MinTxRate(to.min_tx_rate),
+    );
+    change(is.storm != to.storm, Change::Storm(to.storm));
+    let interrupts = is.interrupts != to.interrupts;
+    change(interrupts, Change::Interrupts(to.interrupts));
+    let rest = |policy: &Policy| {
+        (
+            policy.mailbox_rate,
+            policy.mailbox_burst,
+            policy.misdeeds,
+            policy.strict,
+        )
+    };
+    (rest(is) == rest(to)).then_some(all)
+}
+
+fn differs(is: &Table, to: &Table) -> Vec<String> {
+    let all: BTreeSet<&String> = is.keys().chain(to.keys()).collect();
+    let other = |word: &&String| is.get(*word) != to.get(*word);
+    all.into_iter().filter(other).cloned().collect()
+}
+
+fn units(host: &HostConfig) -> BTreeMap<&str, Unit<'_>> {
+    let mut units = BTreeMap::new();
+    for chip in &host.chips {
+        let chip = Some(chip);
+        units.insert(
+            chip.map_or("", |c| &c.name),
+            Unit {
+                chip,
+                nics: Vec::new(),
+            },
+        );
+    }
+    for nic in &host.nics {
+        let chip = nic.vf.as_ref().map(|vf| &vf.chip).or(nic.rules.as_ref());
+        let name = chip.unwrap_or(&nic.name).as_str();
+        let new = || Unit {
+            chip: None,
+            nics: Vec::new(),
+        };
+        units.entry(name).or_insert_with(new).nics.push(nic);
+    }
+    // The order of a host's VFs is that of their names where it runs, and of their numbers in a file.
+    for unit in units.values_mut() {
+        unit.nics
+            .sort_by_key(|nic| nic.vf.as_ref().map(|vf| vf.index));
+    }
+    units
+}
+
+/// What is done to NICs and chips.
+#[derive(Default)]
+struct Fates<'a> {
+    goes: BTreeSet<&'a str>,
+    comes: BTreeSet<&'a str>,
+    /// Of those that go and come again: the words that differ.
+    words: BTreeMap<&'a str, Vec<String>>,
+    policies: Vec<(String, Vec<Change>)>,
+    cannot: Vec<Cannot>,
+}
+
+impl Plan {
+    /// What leads from `is` to `wanted`. NICs that a VMM has (`held`) are left as they are, unless they may be
+    /// disconnected.
+    pub fn of(
+        is: &HostConfig,
+        wanted: &HostConfig,
+        held: &dyn Fn(&str) -> bool,
+        disconnect: bool,
+    ) -> Self {
+        let (is, wanted) = (&is.clone().absolute(), &wanted.clone().absolute());
+        let (old, new) = (units(is), units(wanted));
+        let kept = |unit: &Unit| !disconnect && unit.nics.iter().any(|nic| held(&nic.name));
+        let mut fates = fates(&old, &new, &kept);
+        let mut switches = Switches::default();
+        switches.look(is, wanted, (&old, &new), &mut fates, &kept);
+        fates.conflicts(&old, &new);
+        let mut plan = Plan::default();
+        plan.head(is, wanted);
+        plan.take_away(&old, &fates, &switches);
+        if is.profile != wanted.profile {
+            plan.steps.push(Step::SetProfile(wanted.profile));
+            plan.tell("change", "head", "profile", Vec::new());
+        }
+        plan.put_in(&new, &fates, &switches);
+        for (nic, changes) in fates.policies {
+            let words = changes.iter().map(|change| vf_word(change).into());
+            plan.tell("change", "VF", &nic, words.collect());
+            plan.steps.push(Step::SetVf(nic, changes));
+        }
+        if is.access != wanted.access {
+            plan.steps.push(Step::SetAccess(wanted.access.clone()));
+            plan.tell("change", "head", "control roles", Vec::new());
+        }
+        plan.cannot.extend(fates.cannot);
+        plan.cannot.extend(switches.cannot);
+        plan
+    }
+
+    /// Nothing is other than it should be.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.cannot.is_empty()
+    }
+
+    fn tell(&mut self, act: &'static str, kind: &'static str, name: &str, words: Vec<String>) {
+        self.told.push(Words {
+            act,
+            kind,
+            name: name.to_owned(),
+            words,
+        });
+    }
+
+    /// What a process has only once.
+    fn head(&mut self, is: &HostConfig, wanted: &HostConfig) {
+        for (word, same) in [
+            ("workers", is.workers == wanted.workers),
+            ("keeper", is.keeper == wanted.keeper),
+            ("control", is.control == wanted.control),
+            ("control-persist", is.persist == wanted.persist),
+            ("sandbox", is.sandbox.mode == wanted.sandbox.mode),
+            ("sandbox-paths", is.sandbox.paths == wanted.sandbox.paths),
+            (
+                "sandbox-network",
+                is.sandbox.network == wanted.sandbox.network,
+            ),
+        ] {
+            if !same {
+                self.cannot.push(Cannot {
+                    kind: "head",
+                    name: word.into(),
+                    why: format!("it holds from the start of the process: {AGAIN}"),
+                });
+            }
+        }
+    }
+
+    fn take_away(&mut self, old: &BTreeMap<&str, Unit>, fates: &Fates, switches: &Switches) {
+        for (name, unit) in old.iter().filter(|(name, _)| fates.goes.contains(*name)) {
+            let nics = unit.nics.iter().map(|nic| nic.name.clone());
+            self.steps.extend(nics.map(Step::RemoveNic));
+            if unit.chip.is_some() {
+                self.steps.push(Step::RemoveChip((*name).into()));
+            }
+            if !fates.comes.contains(name) {
+                self.tell("remove", unit.kind(), name, Vec::new());
+            }
+        }
+        for (switch, port) in &switches.close {
+            self.steps
+                .push(Step::RemovePort(switch.clone(), port.clone()));
+            self.tell("remove", "port", &format!("{switch} {port}"), Vec::new());
+        }
+        for switch in &switches.goes {
+            self.steps.push(Step::RemoveSwitch(switch.clone()));
+            if !switches.comes.iter().any(|new| new.name == *switch) {
+                self.tell("remove", "switch", switch, Vec::new());
+            }
+        }
+    }
+
+    fn put_in(&mut self, new: &BTreeMap<&str, Unit>, fates: &Fates, switches: &Switches) {
+        for switch in &switches.comes {
+            let again = switches.goes.contains(&switch.name);
+            let words = switches.words.get(&switch.name).cloned();
+            let act = if again { "change" } else { "add" };
+            self.tell(act, "switch", &switch.name, words.unwrap_or_default());
+            self.steps.push(Step::AddSwitch(switch.clone()));
+        }
+        for (switch, port) in &switches.open {
+            self.steps.push(Step::AddPort(switch.clone(), port.clone()));
+            self.tell("add", "port", &format!("{switch} {port}"), Vec::new());
+        }
+        for (name, unit) in new.iter().filter(|(name, _)| fates.comes.contains(*name)) {
+            let again = fates.goes.contains(name);
+            let words = fates.words.get(name).cloned().unwrap_or_default();
+            let act = if again { "change" } else { "add" };
+            self.tell(act, unit.kind(), name, words);
+            self.steps.extend(unit.chip.cloned().map(Step::AddChip));
+            let nics = unit.nics.iter().map(|nic| Box::new((*nic).clone()));
+            self.steps.extend(nics.map(Step::AddNic));
+        }
+    }
+}
+
+fn fates<'a>(
+    old: &BTreeMap<&'a str, Unit<'a>>,
+    new: &BTreeMap<&'a str, Unit<'a>>,
+    kept: &dyn Fn(&Unit) -> bool,
+) -> Fates<'a> {
+    let mut fates = Fates::default();
+    for (name, unit) in old {
+        let wanted = new.get(name);
+        if wanted.is_some_and(|new| new.chip == unit.chip && new.nics == unit.nics) {
+            continue;
+        }
+        if let Some(policies) = wanted.and_then(|wanted| unit.policies(wanted)) {
+            fates.policies.extend(policies);
+            continue;
+        }
+        let words = wanted.map(|wanted| unit.differs(wanted));
+        if kept(unit) {
+            let what = match &words {
+                None => "it is to go".to_owned(),
+                Some(words) if words.is_empty() => "it is to change".to_owned(),
+                Some(words) => format!("{} is to change", words.join(", ")),
+            };
+            fates.cannot(unit.kind(), name, format!("{what}, and {HELD}"));
+            continue;
+        }
+        fates.goes.insert(name);
+        if let Some(words) = words {
+            fates.comes.insert(name);
+            fates.words.insert(name, words);
+        }
+    }
+    let added = new.keys().filter(|name| !old.contains_key(*name));
+    fates.comes.extend(added);
+    fates
+}
+
+impl Fates<'_> {
+    fn cannot(&mut self, kind: &'static str, name: &str, why: String) {
+        self.cannot.push(Cannot {
+            kind,
+            name: name.to_owned(),
+            why,
+        });
+    }
+
+    /// What stays though it should not may have what others need.
+    fn conflicts(&mut self, old: &BTreeMap<&str, Unit>, new: &BTreeMap<&str, Unit>) {
+        let stays = old.iter().filter(|(name, _)| !self.goes.contains(*name));
+        let stay: Vec<&NicConfig> = stays.flat_map(|(_, unit)| unit.nics.clone()).collect();
+        let (mut sockets, mut macs) = (BTreeMap::new(), BTreeMap::new());
+        for nic in stay {
+            let socket = match &nic.socket {
+                SocketSpec::Path(path) => path.display().to_string(),
+                SocketSpec::Fd(fd) => fd.to_string(),
+            };
+            sockets.insert(socket, &nic.name);
+            macs.insert(nic.mac.0, &nic.name);
+        }
+        let mut found = Vec::new();
+        for (name, unit) in new.iter().filter(|(name, _)| self.comes.contains(*name)) {
+            let has = |nic: &&NicConfig| {
+                let socket = match &nic.socket {
+                    SocketSpec::Path(path) => path.display().to_string(),
+                    SocketSpec::Fd(fd) => fd.to_string(),
+                };
+                let other = sockets.get(&socket).or(macs.get(&nic.mac.0))?;
+                Some((*other).clone())
+            };
+            if let Some(other) = unit.nics.iter().find_map(has) {
+                found.push((*name, unit.kind(), other));
+            }
+        }
+        for (name, kind, other) in found {
+            let why = format!("{other}, which stays, has its socket or its address");
+            self.comes.retain(|one| *one != name);
+            self.goes.retain(|one| *one != name);
+            self.cannot(kind, name, why);
+        }
+    }
+}
+
+/// What is done to switches.
+#[derive(Default)]
+struct Switches {
+    goes: Vec<String>,
+    comes: Vec<SwitchConfig>,
+    words: BTreeMap<String, Vec<String>>,
+    close: Vec<(String, PortSpec)>,
+    open: Vec<(String, PortSpec)>,
+    cannot: Vec<Cannot>,
+}
+
+impl Switches {
+    fn look<'a>(
+        &mut self,
+        is: &HostConfig,
+        wanted: &HostConfig,
+        (old, new): (&BTreeMap<&'a str, Unit<'a>>, &BTreeMap<&'a str, Unit<'a>>),
+        fates: &mut Fates<'a>,
+        kept: &dyn Fn(&Unit) -> bool,
+    ) {
+        let find = |host: &'_ HostConfig, name: &str| {
+            let found = host.switches.iter().find(|switch| switch.name == name);
+            found.cloned()
+        };
+        for switch in &is.switches {
+            let staying = |fates: &Fates| -> Vec<&'a str> {
+                let on = old.iter().filter(|(name, unit)| {
+                    !fates.goes.contains(*name) && unit.switch() == Some(&switch.name)
+                });
+                on.map(|(name, _)| *name).collect()
+            };
+            let Some(to) = find(wanted, &switch.name) else {
+                let on = staying(fates);
+                if on.is_empty() {
+                    self.goes.push(switch.name.clone());
+                } else {
+                    self.cannot(
+                        "switch",
+                        &switch.name,
+                        format!("{} stays on it", on.join(", ")),
+                    );
+                }
+                continue;
+            };
+            let ports = SwitchConfig {
+                ports: to.ports.clone(),
+                ..switch.clone()
+            };
+            if ports == to {
+                self.ports(switch, &to);
+                continue;
+            }
+            let words = differs(&table(&switch.words()), &table(&to.words()));
+            // It is made anew, and with it what is on it.
+            let on = staying(fates);
+            let fixed =
+                |name: &&&str| !new.contains_key(**name) || old.get(**name).is_none_or(kept);
+            let fixed: Vec<&str> = on.iter().filter(fixed).copied().collect();
+            if !fixed.is_empty() {
+                let why = format!(
+                    "{} cannot change while {} is on it, and a VMM has that: unplug it there first, or allow that \
+                     with --disconnect",
+                    words.join(", "),
+                    fixed.join(", ")
+                );
+                self.cannot("switch", &switch.name, why);
+                continue;
+            }
+            fates.goes.extend(on.iter().copied());
+            fates.comes.extend(on);
+            fates.policies.retain(|(nic, _)| {
+                let of = |unit: &Unit| unit.nics.iter().any(|one| one.name == *nic);
+                !old.iter()
+                    .any(|(name, unit)| fates.goes.contains(name) && of(unit))
+            });
+            self.words.insert(switch.name.clone(), words);
+            self.goes.push(switch.name.clone());
+            self.comes.push(to);
+        }
+        let is_new = |switch: &&SwitchConfig| find(is, &switch.name).is_none();
+        self.comes
+            .extend(wanted.switches.iter().filter(is_new).cloned());
+    }
+
+    fn ports(&mut self, is: &SwitchConfig, to: &SwitchConfig) {
+        let mut rest = to.ports.clone();
+        for port in &is.ports {
+            match rest.iter().position(|other| other == port) {
+                Some(at) => drop(rest.remove(at)),
+                None => self.close.push((is.name.clone(), port.clone())),
+            }
+        }
+        self.open
+            .extend(rest.into_iter().map(|port| (is.name.clone(), port)));
+    }
+
+    fn cannot(&mut self, kind: &'static str, name: &str, why: String) {
+        self.cannot.push(Cannot {
+            kind,
+            name: name.to_owned(),
+            why,
+        });
+    }
+}
+
+fn vf_word(change: &Change) -> &'static str {
+    match change {
+        Change::Mac(_) => "mac",
+        Change::Vlan(_) => "vlan",
+        Change::Trust(_) => "trust",
+        Change::SpoofCheck(_) => "spoofchk",
+        Change::State(_) => "state",
+        Change::MaxTxRate(_) => "max-tx-rate",
+        Change::MinTxRate(_) => "min-tx-rate",
+        Change::Storm(_) => "storm",
+        Change::Interrupts(_) => "interrupts",
+    }
+}

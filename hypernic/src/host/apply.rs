@@ -1,0 +1,113 @@
+//! From what runs to what a file says: all of it, or nothing.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Host;
+use super::trial::Trial;
+use crate::config::{HostConfig, Plan, Step};
+use crate::error::Error;
+
+impl Host {
+    /// What leads from this host to another one.
+    pub fn plan(&self, wanted: &HostConfig, disconnect: bool) -> Plan {
+        let held = |nic: &str| self.nic_state(nic).is_some_and(|nic| nic.connected);
+        Plan::of(&self.configuration(), wanted, &held, disconnect)
+    }
+
+    /// Carries a plan out.
+    ///
+    /// # Errors
+    /// A step cannot be done; what was done before it is undone.
+    pub fn apply(&mut self, plan: &Plan) -> Result<(), Error> {
+        let before = self.configuration();
+        for step in &plan.steps {
+            if let Err(error) = self.step(step) {
+                self.restore(&before);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, to be confirmed in time.
+    ///
+    /// # Errors
+    /// As [`Host::apply`].
+    pub fn try_out(
+        &mut self,
+        plan: &Plan,
+        time: Duration,
+        persist: Option<(PathBuf, String)>,
+    ) -> Result<(), Error> {
+        let before = Box::new(self.configuration());
+        self.apply(plan)?;
+        self.trial = Some(Trial {
+            before,
+            until: Instant::now() + time,
+            persist,
+        });
+        Ok(())
+    }
+
+    /// What is tried out.
+    pub fn trial(&self) -> Option<&Trial> {
+        self.trial.as_ref()
+    }
+
+    /// What is tried out stays. Returns what the file is to be.
+    pub fn confirm(&mut self) -> Option<Trial> {
+        self.trial.take()
+    }
+
+    /// Takes back what is tried out. `false`: there is nothing of the kind.
+    pub fn roll_back(&mut self) -> bool {
+        let Some(trial) = self.trial.take() else {
+            return false;
+        };
+        self.restore(&trial.before);
+        true
+    }
+
+    /// Has a host be again what it was. What cannot be had again is told in the log.
+    fn restore(&mut self, before: &HostConfig) {
+        let plan = Plan::of(&self.configuration(), before, &|_| false, true);
+        for step in &plan.steps {
+            if let Err(error) = self.step(step) {
+                tracing::error!("cannot go back to what was before: {error}");
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::RemoveNic(name) => {
+                self.remove_nic(name);
+            }
+            Step::RemoveChip(name) => {
+                self.remove_chip(name);
+            }
+            Step::RemovePort(switch, port) => {
+                self.remove_port(switch, port);
+            }
+            Step::RemoveSwitch(name) => {
+                self.remove_switch(name);
+            }
+            Step::SetProfile(profile) => self.head.profile = *profile,
+            Step::AddSwitch(switch) => self.add_switch(switch)?,
+            Step::AddPort(switch, port) => self.add_port(switch, port)?,
+            Step::AddChip(chip) => self.add_chip(chip)?,
+            Step::AddNic(nic) => self.add_nic(nic)?,
+            Step::SetVf(nic, changes) => self.set_vf_all(nic, changes)?,
+            Step::SetAccess(access) => self.head.access = access.clone(),
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// It is not what it was.
+    pub(crate) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
