@@ -16,6 +16,7 @@ use crate::client::monitor::MonitorCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
+use crate::client::upgrade::UpgradeCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
     MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio, retired,
@@ -76,6 +77,8 @@ pub enum Command {
     Port(PortCommand),
     /// Print what runs as a configuration file, and have a running daemon be what a file says.
     Config(ConfigCommand),
+    /// Have a running daemon become another program, or the same anew, while guests use its NICs.
+    Upgrade(UpgradeCommand),
     /// Print the counters of a running daemon, as Prometheus reads them.
     Metrics(MetricsCommand),
     /// List the NICs of a running daemon.

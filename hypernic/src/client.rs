@@ -10,5 +10,6 @@ pub mod nic;
 pub(crate) mod place;
 pub mod port;
 pub mod switch;
+pub mod upgrade;
 
 pub use self::place::{Place, Printed, Terms};

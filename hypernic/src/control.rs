@@ -13,6 +13,7 @@ mod lists;
 mod monitor;
 mod reach;
 mod server;
+mod upgrade;
 mod vfs;
 
 pub use self::config::reload;

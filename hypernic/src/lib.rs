@@ -14,6 +14,7 @@ pub mod external;
 pub mod fds;
 mod gate;
 pub mod guard;
+mod hex;
 pub mod hints;
 pub mod host;
 mod kept_taps;

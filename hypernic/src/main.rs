@@ -97,6 +97,7 @@ fn execute(
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
         Command::Config(config) => print(config.execute(format)?),
+        Command::Upgrade(upgrade) => print(upgrade.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,

@@ -39,6 +39,7 @@ pub(crate) type Values = Vec<(&'static str, u64)>;
 enum Question {
     Counters(mpsc::Sender<Values>),
     Registers(mpsc::Sender<Vec<Peeked>>),
+    States(mpsc::Sender<Option<[Vec<u8>; 2]>>),
 }
 
 /// What other threads share with a NIC's worker.
@@ -291,6 +292,16 @@ impl RunningNic {
             .flatten()
     }
 
+    /// What it would leave to another program now: its client and itself. `None`: nothing that could go on.
+    pub(crate) fn states(&self) -> Option<[Vec<u8>; 2]> {
+        let (answer, question) = mpsc::channel();
+        let asked = self.put(Question::States(answer));
+        asked
+            .then(|| question.recv_timeout(PATIENCE).ok())
+            .flatten()
+            .flatten()
+    }
+
     /// Whether its worker will answer.
     fn put(&self, question: Question) -> bool {
         if self.task.has_fallen() {
@@ -445,6 +456,9 @@ impl NicBody {
                     let mut registers = Vec::new();
                     self.door.peek(&mut |register| registers.push(register));
                     let _ = asker.send(registers);
+                }
+                Question::States(asker) => {
+                    let _ = asker.send(self.door.states());
                 }
             }
         }

@@ -206,6 +206,14 @@ interfaces! {
         Monitor "GetStatus" StatusGet -> Status,
     }
 
+    /// The daemon becomes another process, and may become another program; guests notice nothing.
+    "io.hypernic.Upgrade" [] => {
+        /// What a NIC would leave to it, for programs that want to know whether they could go on.
+        Owner "GetStates" UpgradeStates -> NicStates,
+        /// Begins; the connections of the control socket end with this process.
+        Owner "Begin" UpgradeBegin -> UpgradeBegun,
+    }
+
     /// NICs. They come and go while others run; nothing of others' traffic is lost.
     "io.hypernic.Nic" [Guard NicConfig NicInfo Register] => {
         /// Makes a NIC and serves it. One that is there already, with these words, is left as it is.

@@ -119,7 +119,7 @@ pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
 pub use interrupts::Interrupts;
 pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
-pub use server::{Handover, HandoverError, Look, Progress, Server, ServerError};
+pub use server::{Handover, HandoverError, Look, Progress, Server, ServerError, check_state};
 
 pub use guest_mem;
 pub use pci;

@@ -24,7 +24,7 @@ use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
-pub use handover::{Handover, HandoverError};
+pub use handover::{Handover, HandoverError, check_state};
 pub use state::Server;
 
 use self::counters::Counters;

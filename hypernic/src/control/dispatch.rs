@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Terms, terms};
-use super::{changes, config, lists, vfs};
+use super::{changes, config, lists, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -61,6 +61,8 @@ impl Subject<'_> {
             Call::InfoGet(_) => told(info()),
             Call::Described(call) => told(description(&call.interface)?),
             Call::StatusGet(_) => told(status(&host.read(), role)),
+            Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
+            Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call)?),
             Call::NicAdd(call) => change!(host, call, changes::add_nic),
             Call::NicRemove(call) => change!(host, call, changes::remove_nic),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),

@@ -77,6 +77,11 @@ impl Host {
         self.nics.get(nic)?.nic.registers()
     }
 
+    /// What a NIC would leave to another program: its VMM's connection, and itself. `None`: nothing.
+    pub fn states(&self, nic: &str) -> Option<[Vec<u8>; 2]> {
+        self.nics.get(nic)?.nic.states()
+    }
+
     /// The ports of a switch besides NICs: as they are written, and the names of their counters.
     pub fn ports_of(&self, switch: &str) -> Vec<(String, String)> {
         let running = self.switches.get(switch);

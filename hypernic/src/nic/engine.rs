@@ -55,6 +55,10 @@ pub(super) trait Door: Send {
     fn is_settled(&self) -> bool {
         true
     }
+    /// What it would leave to another program now: its client and itself. `None`: nothing that could go on.
+    fn states(&self) -> Option<[Vec<u8>; 2]> {
+        None
+    }
     /// Leaves its client to the next worker, and does nothing more. `None`: it has none that could go on.
     fn leave(&mut self) -> Option<Left> {
         None

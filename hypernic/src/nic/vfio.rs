@@ -139,6 +139,11 @@ impl Door for VfioDoor {
         self.server.under_way().is_none()
     }
 
+    fn states(&self) -> Option<[Vec<u8>; 2]> {
+        let client = self.server.state().ok()?;
+        Some([client, self.board.control.save(&self.board.engine.env)])
+    }
+
     fn leave(&mut self) -> Option<Left> {
         let client = match self.server.hand_over() {
             Ok(client) => client,

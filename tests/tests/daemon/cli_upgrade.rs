@@ -214,6 +214,80 @@ fn what_runs_goes_on_whatever_the_file_says() {
     assert!(daemon.stop().unwrap().success());
 }
 
+/// The program that is to go on says first whether it can; then the command says what has happened.
+#[test]
+fn the_command_asks_the_next_program_first() {
+    let dir = scratch().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (file, control, vfs) = (at("host.toml"), at("control.sock"), at("vf{}"));
+    let models = ["e1000", "82545em", "82576", "r8168", "virtio-net"];
+    let mut toml = format!(
+        "keeper = true\ncontrol = {control:?}\n[[switch]]\nname = \"lan\"\n\
+         [[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {vfs:?}\nport = \"switch:lan\"\n"
+    );
+    for model in models {
+        let socket = at(model);
+        toml += &format!(
+            "[[nic]]\nname = \"{model}\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n"
+        );
+    }
+    let mut daemon = Daemon::serve(&file, &toml).unwrap();
+    let mut clients: Vec<_> = models
+        .iter()
+        .chain(&["vf0"])
+        .map(|name| Client::connect(at(name)).unwrap())
+        .collect();
+    let ask = |words: &[&str]| {
+        let launch = Launch::new().unwrap().arg("upgrade").args(words);
+        let mut asked = launch.arg("--control").arg(&control).spawn().unwrap();
+        let good = asked.wait_exit().unwrap().success();
+        (good, asked.printed(), asked.log())
+    };
+    let (good, said, log) = ask(&["--check"]);
+    assert!(good && said.contains("with 6 NICs"), "{said}{log}");
+    let worker = daemon.worker();
+    // Programs that cannot go on, or are none.
+    let script = at("refuses");
+    std::fs::write(&script, "#!/bin/sh\necho 'not with me' >&2\nexit 1\n").unwrap();
+    let mut mode = std::fs::metadata(&script).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+    std::fs::set_permissions(&script, mode).unwrap();
+    for (program, why) in [
+        (script.as_path(), "not with me"),
+        (Path::new("/nowhere"), "No such file"),
+    ] {
+        let (good, _, log) = ask(&[&program.display().to_string()]);
+        assert!(
+            !good && log.contains(why) && log.contains("nothing has changed"),
+            "{log}"
+        );
+    }
+    assert_eq!(daemon.worker(), worker);
+    let other = at("another");
+    std::fs::copy(binary().unwrap(), &other).unwrap();
+    for program in [None, Some(other.display().to_string()), None] {
+        let before = daemon.worker();
+        let words: Vec<_> = program
+            .iter()
+            .map(String::as_str)
+            .chain(["--json"])
+            .collect();
+        let (good, said, log) = ask(&words);
+        assert!(good, "{log}\n{}", daemon.log());
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["nics"], 6, "{said}");
+        println!("{said}");
+        assert_ne!(daemon.worker(), before);
+        for client in &mut clients {
+            client.region_read(0, 8, &mut [0; 4]).unwrap();
+        }
+    }
+    // It is the other program still.
+    let exe = std::fs::read_link(format!("/proc/{}/exe", daemon.id())).unwrap();
+    assert_eq!(exe, other);
+    assert!(daemon.stop().unwrap().success());
+}
+
 /// A connection that was handed in could not be told from the one that goes on.
 #[test]
 fn a_nic_on_a_descriptor_keeps_the_daemon_from_becoming_another() {

@@ -108,15 +108,29 @@ fn refuse(field: &'static str, value: u64, why: &'static str) -> StateError {
     StateError::Field { field, value, why }
 }
 
-/// The files of a handover, as they are found.
+/// The files of a handover, as they are found; or only how many they are.
 #[derive(Default)]
-struct Files(Vec<OwnedFd>);
+struct Files {
+    count: u32,
+    duplicates: Option<Vec<OwnedFd>>,
+}
 
 impl Files {
     fn add(&mut self, fd: BorrowedFd<'_>) -> io::Result<u32> {
-        self.0.push(fd.try_clone_to_owned()?);
-        Ok(self.0.len() as u32 - 1)
+        if let Some(duplicates) = &mut self.duplicates {
+            duplicates.push(fd.try_clone_to_owned()?);
+        }
+        self.count += 1;
+        Ok(self.count - 1)
     }
+}
+
+/// Whether a client's state is one that this program could take over, as far as that can be said without its device and files.
+///
+/// # Errors
+/// Why not.
+pub fn check_state(state: &[u8]) -> Result<(), StateError> {
+    snapshot::open(V1::KIND, state)?.decode::<V1>().map(drop)
 }
 
 impl Server {
@@ -147,6 +161,23 @@ impl Server {
     /// # Errors
     /// There is none, or it cannot be handed over (now).
     pub fn hand_over(&self) -> Result<Handover, HandoverError> {
+        let (state, files) = self.describe(Files {
+            duplicates: Some(Vec::new()),
+            ..Files::default()
+        })?;
+        let files = files.duplicates.unwrap_or_default();
+        Ok(Handover { state, files })
+    }
+
+    /// The state alone, for those who want to know whether it could be taken over.
+    ///
+    /// # Errors
+    /// As [`Self::hand_over`].
+    pub fn state(&self) -> Result<Vec<u8>, HandoverError> {
+        self.describe(Files::default()).map(|(state, _)| state)
+    }
+
+    fn describe(&self, mut files: Files) -> Result<(Vec<u8>, Files), HandoverError> {
         let session = &self.session;
         let connection = self.connection.as_ref().filter(|_| session.ready);
         let connection = connection.ok_or(HandoverError::NoClient)?;
@@ -158,7 +189,6 @@ impl Server {
             return Err(HandoverError::Busy(what));
         }
         let unsent = connection.tx.unsent().unwrap_or_default();
-        let mut files = Files::default();
         files.add(connection.socket.as_fd())?;
         let mut vectors = Vec::new();
         let mut failed = Ok(());
@@ -229,8 +259,7 @@ impl Server {
             twin,
             doorbells,
         });
-        let files = files.0;
-        Ok(Handover { state, files })
+        Ok((state, files))
     }
 
     /// Goes on with a client that another server of the same device has handed over. `device` is told what it would have
