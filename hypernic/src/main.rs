@@ -144,7 +144,10 @@ fn serve(
     });
     if let Some(page) = keeper::current() {
         page.serving();
-        if !handed_over {
+        if handed_over {
+            // A file may say something else by now.
+            upgrade::note(&host.read());
+        } else {
             say_what_happened(page);
         }
     }

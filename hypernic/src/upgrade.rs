@@ -1,9 +1,13 @@
 //! A daemon that becomes another process, and may become another program, while guests use its NICs.
 
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use rustix::fs::MemfdFlags;
 
 use crate::config::{HostConfig, SocketSpec};
 use crate::error::Error;
@@ -44,6 +48,11 @@ pub fn possible(host: &Host) -> Result<(), String> {
                 .into(),
         );
     }
+    if host.trial().is_some() {
+        return Err(
+            "a configuration is on trial; hypernic config confirm or rollback it first".into(),
+        );
+    }
     let given = |nic: &crate::config::NicConfig| matches!(nic.socket, SocketSpec::Fd(_));
     match host.as_is().nics.iter().find(|nic| given(nic)) {
         Some(nic) => Err(format!(
@@ -75,11 +84,57 @@ pub fn hand_over(host: Arc<RwLock<Host>>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The name of the file, in the page that workers share, that has the text of the host that runs.
+const RUNS: &[u8] = b"what runs";
+
+/// Notes what runs for the next worker, should this one die: it is not what a file or the command line said any more.
+pub fn note(host: &Host) {
+    let Some(page) = keeper::current() else {
+        return;
+    };
+    // What is on trial is not to stay.
+    if host.trial().is_some() {
+        return;
+    }
+    let text = host.configuration().to_text();
+    let made = threads::apart(move || {
+        let file = rustix::fs::memfd_create("what-runs", MemfdFlags::CLOEXEC)?;
+        let mut file = File::from(file);
+        file.write_all(text.as_bytes())?;
+        Ok::<_, std::io::Error>(OwnedFd::from(file))
+    });
+    match made {
+        Ok(file) => {
+            drop(page.take(RUNS));
+            if page.keep(RUNS, file.as_fd(), [0, 0]) {
+                // The page has it from now on.
+                let _ = file.into_raw_fd();
+            }
+        }
+        Err(error) => tracing::error!("what runs is not noted for the next worker: {error}"),
+    }
+}
+
+/// The text that the worker before has noted.
+fn noted() -> Option<String> {
+    let page = keeper::current()?;
+    let (file, notes) = page.take(RUNS)?;
+    let mut file = File::from(file);
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    // For the next one, if nothing changes.
+    if page.keep(RUNS, file.as_fd(), notes) {
+        let _ = file.into_raw_fd();
+    }
+    read.is_ok().then_some(text)
+}
+
 /// What the worker before has left, and the host that it was: `config`, which a file or the command line says, becomes that.
 /// For the beginning, before anything is opened or confined.
 pub fn arrive(config: &mut HostConfig) -> AllLeft {
     let mut left = AllLeft::arrive();
-    let Some(text) = left.take_config() else {
+    let text = left.take_config();
+    let Some(text) = text.or_else(noted) else {
         return left;
     };
     let file = config

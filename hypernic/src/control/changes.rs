@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::sandbox;
 use crate::spec::PortSpec;
+use crate::upgrade;
 
 /// Whether something is other than it was.
 type Outcome = Result<bool, Failure>;
@@ -102,6 +103,7 @@ pub(super) fn keep(written: Option<Written>) -> Result<(), Failure> {
 pub(super) fn told(host: &Host, terms: &Terms, changed: bool) -> Changed {
     if changed && !terms.only_check() {
         host.changed();
+        upgrade::note(host);
     }
     Changed {
         changed,

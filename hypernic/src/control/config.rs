@@ -13,6 +13,7 @@ use crate::config::{HostConfig, Plan, Step};
 use crate::error::Error;
 use crate::host::Host;
 use crate::sandbox;
+use crate::upgrade;
 
 /// The longest that a configuration may be on trial.
 const TRIAL: u32 = 3600;
@@ -111,6 +112,7 @@ pub(super) fn apply(host: &mut Host, call: &ConfigApply) -> Result<control::Plan
         keep(written)?;
     }
     reach(host, &plan);
+    upgrade::note(host);
     Ok(told(host, &plan))
 }
 
@@ -143,6 +145,7 @@ fn not_while_running(plan: &Plan) -> Failure {
 pub(super) fn confirm(host: &mut Host) -> Result<Changed, Failure> {
     let trial = host.confirm();
     let changed = trial.is_some();
+    upgrade::note(host);
     if let Some((file, text)) = trial.and_then(|trial| trial.persist) {
         let written = Written::beside(&file, &text).map_err(Failure::failed)?;
         keep(Some(written))?;
@@ -156,6 +159,7 @@ pub(super) fn confirm(host: &mut Host) -> Result<Changed, Failure> {
 pub(super) fn roll_back(host: &mut Host) -> Result<Changed, Failure> {
     let changed = host.roll_back();
     reach_now(host);
+    upgrade::note(host);
     Ok(Changed {
         changed,
         generation: host.generation(),
@@ -174,6 +178,7 @@ pub(super) fn overdue(host: &RwLock<Host>) {
     let mut host = host.write();
     if is_over(&host) && host.roll_back() {
         reach_now(&host);
+        upgrade::note(&host);
         tracing::warn!("the configuration was not confirmed in time: all is as it was before");
     }
 }

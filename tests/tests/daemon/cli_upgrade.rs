@@ -165,6 +165,7 @@ fn the_program_that_is_on_disk_by_then_goes_on() {
 }
 
 /// What was added while it ran is there afterwards, with its guest; what was removed is not; the file has nothing to do with it.
+/// After a crash too, but for the guest.
 #[test]
 fn what_runs_goes_on_whatever_the_file_says() {
     let dir = scratch().unwrap();
@@ -199,18 +200,37 @@ fn what_runs_goes_on_whatever_the_file_says() {
         &path,
     ]);
     ask(&["nic", "remove", "n1"]);
+    let lists = || {
+        let list = ask(&["list"]);
+        assert!(
+            list.contains("n2") && list.contains("n0") && !list.contains("n1"),
+            "{list}"
+        );
+    };
+    std::thread::sleep(Duration::from_millis(1300));
+    daemon.end_worker(Signal::KILL).unwrap();
+    lists();
     let mut client = Client::connect(&sockets[2]).unwrap();
     std::fs::write(&file, "this is no configuration").unwrap();
     for _ in 0..2 {
         upgrade(&mut daemon);
         client.region_read(0, 8, &mut [0; 4]).unwrap();
         assert!(daemon.log().contains("goes on, without the file"));
-        let list = ask(&["list"]);
-        assert!(
-            list.contains("n2") && list.contains("n0") && !list.contains("n1"),
-            "{list}"
-        );
+        lists();
     }
+    ask(&["nic", "remove", "n0"]);
+    ask(&[
+        "nic",
+        "add",
+        "n0",
+        "--port",
+        "null",
+        "--socket-path",
+        &sockets[0].display().to_string(),
+    ]);
+    std::thread::sleep(Duration::from_millis(1300));
+    daemon.end_worker(Signal::KILL).unwrap();
+    lists();
     assert!(daemon.stop().unwrap().success());
 }
 
@@ -262,6 +282,17 @@ fn the_command_asks_the_next_program_first() {
             "{log}"
         );
     }
+    // A configuration that may be taken back is not to stay by that.
+    let config = |words: &[&str]| {
+        let launch = Launch::new().unwrap().arg("config").args(words);
+        let mut asked = launch.arg("--control").arg(&control).spawn().unwrap();
+        assert!(asked.wait_exit().unwrap().success(), "{}", asked.log());
+    };
+    std::fs::write(&file, format!("{toml}[[switch]]\nname = \"wan\"\n")).unwrap();
+    config(&["apply", "--rollback-after", "60"]);
+    let (good, _, log) = ask(&[]);
+    assert!(!good && log.contains("on trial"), "{log}");
+    config(&["rollback"]);
     assert_eq!(daemon.worker(), worker);
     let other = at("another");
     std::fs::copy(binary().unwrap(), &other).unwrap();

@@ -181,10 +181,9 @@ impl Server {
         let session = &self.session;
         let connection = self.connection.as_ref().filter(|_| session.ready);
         let connection = connection.ok_or(HandoverError::NoClient)?;
-        let kept = session
-            .kept_maps
-            .all()
-            .ok_or(HandoverError::Cannot("memory whose files are not kept"))?;
+        let kept = session.kept_maps.all().ok_or(HandoverError::Cannot(
+            "memory whose files are not kept, or too many of them",
+        ))?;
         if let Some(what) = self.under_way() {
             return Err(HandoverError::Busy(what));
         }

@@ -14,38 +14,57 @@ pub(super) struct KeptMap {
     pub file: Option<OwnedFd>,
 }
 
+/// Files that are kept for one client at most; VMMs have a handful. Each is a descriptor of ours, of which others need some too.
+pub(super) const MOST_FILES: usize = 256;
+
 /// What is mapped, if clients are to be handed over.
 #[derive(Default)]
-pub(super) struct KeptMaps(Option<Vec<KeptMap>>);
+pub(super) struct KeptMaps {
+    maps: Option<Vec<KeptMap>>,
+    files: usize,
+    /// The client has given more files than are kept. It is served as any other, but not handed over.
+    too_many: bool,
+}
 
 impl KeptMaps {
     /// Keeps what is mapped from now on.
     pub fn begin(&mut self) {
-        self.0 = Some(Vec::new());
+        self.maps = Some(Vec::new());
     }
 
     /// Whether files are kept.
     pub fn keeps(&self) -> bool {
-        self.0.is_some()
+        self.maps.is_some() && !self.too_many
     }
 
     /// All that is mapped; `None`: it is not kept.
     pub fn all(&self) -> Option<&[KeptMap]> {
-        self.0.as_deref()
+        self.maps.as_deref().filter(|_| !self.too_many)
     }
 
     pub fn push(&mut self, map: KeptMap) {
-        if let Some(maps) = &mut self.0 {
+        let Some(maps) = self.maps.as_mut().filter(|_| !self.too_many) else {
+            return;
+        };
+        self.files += usize::from(map.file.is_some());
+        if self.files > MOST_FILES {
+            self.too_many = true;
+            (self.files, *maps) = (0, Vec::new());
+        } else {
             maps.push(map);
         }
     }
 
     /// Regions inside of this range are gone.
     pub fn forget(&mut self, iova: u64, len: u64) {
-        if let Some(maps) = &mut self.0 {
+        if (iova, len) == (0, u64::MAX) {
+            self.too_many = false;
+        }
+        if let Some(maps) = &mut self.maps {
             let last = iova.saturating_add(len.saturating_sub(1));
             let inside = |map: &KeptMap| map.iova >= iova && map.iova + (map.len - 1) <= last;
             maps.retain(|map| !inside(map));
+            self.files = maps.iter().filter(|map| map.file.is_some()).count();
         }
     }
 }

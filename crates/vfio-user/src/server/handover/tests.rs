@@ -360,6 +360,68 @@ fn doorbells_in_memory_and_a_second_socket_go_along() {
     assert_eq!(device.reads, reads.into_inner());
 }
 
+/// Descriptors are for all clients: one with very many files keeps none of them, and is not handed over until it has let go.
+#[test]
+fn a_client_with_very_many_files_is_served_and_not_handed_over() {
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    let mut first = server(Listener::from_connected(ours.into()));
+    let mut device = Adder::of(&first);
+    let most = super::super::kept_maps::MOST_FILES as u64;
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
+    let asked = Ordering::SeqCst;
+    let step = std::sync::atomic::AtomicU32::new(0);
+    let done = &step;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut client =
+                Client::open(theirs.into(), ClientOptions::default()).expect("a client");
+            client.negotiate().expect("negotiated");
+            let ram = SharedMem::new("ram", LEN).expect("memory");
+            let mut map = |from: u64, to: u64| {
+                for at in from..to {
+                    let at = AT + at * LEN as u64;
+                    client
+                        .dma_map(at, &ram, 0, LEN as u64, Prot::RW)
+                        .expect("mapped");
+                }
+            };
+            let wait = |n: u32| {
+                done.store(n, asked);
+                while done.load(asked) == n {
+                    std::thread::yield_now();
+                }
+            };
+            map(0, most);
+            wait(1);
+            map(most, most + 1);
+            wait(3);
+            client.dma_unmap_all().expect("unmapped");
+            client
+                .dma_map(AT, &ram, 0, LEN as u64, Prot::RW)
+                .expect("mapped");
+            wait(5);
+        });
+        let mut until = |n: u32| {
+            while done.load(asked) != n {
+                first.process(&mut device, 8).expect("process");
+            }
+            let outcome = first.hand_over().map(drop);
+            let held = open();
+            done.store(n + 1, asked);
+            (outcome, held)
+        };
+        let (outcome, many) = until(1);
+        assert!(outcome.is_ok(), "{outcome:?}");
+        let (outcome, few) = until(3);
+        assert!(
+            matches!(outcome, Err(HandoverError::Cannot(_))),
+            "{outcome:?}"
+        );
+        assert!(few + most as usize <= many + 8, "{many} then {few}");
+        assert!(until(5).0.is_ok());
+    });
+}
+
 #[test]
 fn a_state_that_is_not_whole_or_of_another_device_is_refused() {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
