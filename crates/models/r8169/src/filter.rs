@@ -1,5 +1,7 @@
 //! Which frames are received (RCR, IDR, MAR).
 
+pub(crate) mod wake;
+
 use regs::File;
 
 use crate::core::queues::Group;

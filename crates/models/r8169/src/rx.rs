@@ -23,6 +23,7 @@ use model::{Env, Nanos, Receive};
 use crate::core::chip::Chip;
 use crate::core::queues::{Group, RxState, RxTally, fetch};
 use crate::core::stats::Stat;
+use crate::core::wake::event;
 use crate::filter;
 use crate::irq::Received;
 use crate::regs as r;
@@ -42,6 +43,9 @@ pub(crate) struct Receiver {
 impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let chip = &*self.chip;
+        if chip.wake.armed() & event::FRAMES != 0 {
+            wake(chip, env, batch, picks);
+        }
         let view = env.memory.view();
         let page = chip.csb_wanted(env, &view);
         let Some(mut state) = chip.rx.reach() else {
@@ -53,6 +57,9 @@ impl Receive for Receiver {
             for _ in 0..ROUNDS {
                 let known = page.and_then(|page| csb::tail(chip, &page, &state));
                 dealt += place_all(chip, &view, &mut state, batch, &picks[dealt..]);
+                if state.tally.buffers > 0 {
+                    state.vain = 0;
+                }
                 let short = dealt < picks.len();
                 let settle = |page| csb::settle((chip, &view), &page, &mut state, (known, short));
                 if !page.is_some_and(settle) {
@@ -66,6 +73,7 @@ impl Receive for Receiver {
         let tally = std::mem::take(&mut state.tally);
         enter(chip, &tally);
         let wanted = tell(page, &tally, &state);
+        let patience = csb::patience(page, &state);
         drop(state);
         let short = dealt < picks.len();
         // Others that wait may find room, too.
@@ -77,7 +85,8 @@ impl Receive for Receiver {
         if chip.rx.relieve() || room {
             chip.waiters.wake();
         }
-        report((chip, env), &tally, short, (page, wanted));
+        let patience = short.then_some(patience);
+        report((chip, env), &tally, patience, (page, wanted));
         dealt
     }
 
@@ -117,11 +126,14 @@ impl Receive for Receiver {
             return;
         }
         count(&chip.counters.rx_looks, 1);
-        if has_room(chip, env) {
-            chip.stop_waiting();
-        } else if chip.waiters.any() {
+        match room_or_patience(chip, env) {
+            None => chip.stop_waiting(),
             // Without them no sender is left, or it has not slept yet and tries once more.
-            look_later(chip, env);
+            Some(patience) if chip.waiters.any() => {
+                let mut irq = chip.irq.lock();
+                irq.set_look(env, env.clock.now() + patience);
+            }
+            Some(_) => {}
         }
     }
 }
@@ -148,6 +160,7 @@ impl Receiver {
         enter(chip, &tally);
         let wanted = tell(page, &tally, &state);
         if let Some(page) = page.filter(|_| taken.is_some()) {
+            state.vain = 0;
             csb::settle((chip, &view), &page, &mut state, (None, false));
         }
         drop(state);
@@ -155,36 +168,45 @@ impl Receiver {
         if chip.rx.relieve() || room {
             chip.waiters.wake();
         }
-        report((chip, env), &tally, false, (page, wanted));
+        report((chip, env), &tally, None, (page, wanted));
         taken
     }
 }
 
-/// Has the ring looked at in a millisecond.
-fn look_later(chip: &Chip, env: &Env) {
-    let mut irq = chip.irq.lock();
-    irq.set_look(env, env.clock.now() + LOOK);
+/// Shows frames to a guest that sleeps.
+#[cold]
+fn wake(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
+    if !chip.link_up.load(Ordering::Acquire) {
+        return;
+    }
+    for frame in picks.iter().filter_map(|pick| batch.get((*pick).into())) {
+        chip.wake_by(env, filter::wake::events(&chip.file, &frame));
+    }
 }
 
-/// Whether a frame would find a descriptor, or is not to wait for one.
-fn has_room(chip: &Chip, env: &Env) -> bool {
+/// `None`: a frame would find a descriptor, or is not to wait for one. Otherwise the time until the next look.
+fn room_or_patience(chip: &Chip, env: &Env) -> Option<Nanos> {
     let view = env.memory.view();
     let page = chip.csb_wanted(env, &view);
     // The one who holds it looks itself.
     let Some(mut state) = chip.rx.reach() else {
-        return false;
+        return Some(LOOK);
     };
     let known = page.and_then(|page| csb::tail(chip, &page, &state));
     let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
     let mut room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
     if let Some(page) = page {
-        room |= csb::settle((chip, &view), &page, &mut state, (known, !room));
+        room = !chip.rx_on() || csb::look(chip, &page, &mut state, room);
+        let news = csb::settle((chip, &view), &page, &mut state, (known, !room));
+        // Unless they are looked for again soon.
+        room |= news && csb::asks(&state);
     }
+    let patience = (!room).then(|| csb::patience(page, &state));
     drop(state);
     if chip.rx.relieve() {
         chip.waiters.wake();
     }
-    room
+    patience
 }
 
 /// Enters what was counted, under the lock.
@@ -204,11 +226,11 @@ fn tell(page: Option<CsbPage<'_>>, tally: &RxTally, state: &RxState) -> Option<b
     Some(page.received(state.next))
 }
 
-/// One interrupt decision.
+/// One interrupt decision. `short`: frames wait, and the ring is looked at again after this time.
 fn report(
     (chip, env): (&Chip, &Env),
     tally: &RxTally,
-    short: bool,
+    short: Option<Nanos>,
     (page, wanted): (Option<CsbPage<'_>>, Option<bool>),
 ) {
     let mut what = Received {
@@ -223,7 +245,7 @@ fn report(
     if tally.fault {
         what.now |= cause::SYSTEM_ERROR;
     }
-    if short {
+    if short.is_some() {
         what.now |= cause::RDU;
     }
     if what.frames == 0 && what.now == 0 {
@@ -231,8 +253,8 @@ fn report(
     }
     let mut irq = chip.irq.lock();
     let causes = irq.received(env, what);
-    if short {
-        irq.set_look(env, env.clock.now() + LOOK);
+    if let Some(patience) = short {
+        irq.set_look(env, env.clock.now() + patience);
     }
     drop(irq);
     if let Some(page) = page {

@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use datapath::counters::count;
 use datapath::csb::Block;
 use datapath::{Generation, Waiters};
 use lease::BoundedLock;
+use model::Env;
 use parking_lot::Mutex;
 use regs::{File, Id};
 
@@ -16,11 +18,14 @@ use crate::core::counters::Counters;
 use crate::core::irq::Irq;
 use crate::core::queues::{RxState, TxState};
 use crate::core::stats::Stats;
+use crate::core::wake::WakeUp;
 use crate::regs as r;
-use crate::regs::bits::cr;
+use crate::regs::bits::{cr, misc};
+use crate::regs::variant::Variant;
 
 /// The NIC's common state.
 pub(crate) struct Chip {
+    pub variant: Variant,
     pub file: File,
     /// Of all that decides how frames are received.
     pub setup: Generation,
@@ -37,6 +42,7 @@ pub(crate) struct Chip {
     /// The bus lets it reach memory, and it is not asleep.
     pub awake: AtomicBool,
     pub waiters: Waiters,
+    pub wake: WakeUp,
     /// The Communication Status Block.
     pub csb: Block,
 }
@@ -44,6 +50,7 @@ pub(crate) struct Chip {
 impl Chip {
     pub fn new(config: &Config) -> Self {
         Self {
+            variant: config.variant,
             file: File::new(r::table()),
             setup: Generation::default(),
             irq: Mutex::new(Irq::new(config.moderation)),
@@ -56,6 +63,7 @@ impl Chip {
             link_up: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             waiters: Waiters::default(),
+            wake: WakeUp::default(),
             csb: Block::new(
                 config.csb,
                 u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
@@ -77,7 +85,19 @@ impl Chip {
 
     /// Whether the receiver takes frames.
     pub fn rx_on(&self) -> bool {
-        self.runs(cr::RE)
+        self.runs(cr::RE) && !self.gated()
+    }
+
+    /// The 8168H's receiver is closed.
+    fn gated(&self) -> bool {
+        self.variant.has_ocp() && self.file.get(r::FUNC_EVENT) & misc::RXDV_GATE != 0
+    }
+
+    /// One of `events` has come.
+    pub fn wake_by(&self, env: &Env, events: u8) {
+        if self.wake.armed() & events != 0 {
+            count(&self.counters.wake_ups, self.wake.come(env, events).into());
+        }
     }
 
     /// A pair of registers that are an address.

@@ -203,12 +203,15 @@ pub(crate) struct RxState {
     /// Descriptors of the ring; 0: it was not walked for its end yet.
     pub ring: u32,
     pub csb: RxCsb,
+    /// With a CSB: looks at the ring in vain since the last frame.
+    pub vain: u32,
 }
 
 impl RxState {
     pub fn reset(&mut self) {
         self.next = 0;
         self.ring = 0;
+        self.vain = 0;
     }
 }
 
