@@ -158,7 +158,15 @@ static R8168H: Model = Model {
     ..R8168_FAMILY
 };
 
-/// What the RTL8168s have in common.
+static R8169S: Model = Model {
+    name: "r8169s",
+    chip: "Realtek RTL8169S, on a PCI bus, for drivers of its time",
+    remark: "Realtek, PCI",
+    make: |settings, _| r8168(RealtekVariant::Rtl8169S, settings),
+    ..R8168_FAMILY
+};
+
+/// What Realtek's have in common.
 const R8168_FAMILY: Model = Model {
     name: "",
     aliases: &[],
@@ -173,37 +181,37 @@ const R8168_FAMILY: Model = Model {
         Refusal {
             choice: Choice::Pause,
             with_vfs_only: false,
-            reason: "r8168 and r8168h have no pause: leave it out, or choose model = \"e1000\"",
+            reason: "r8168, r8168h and r8169s have no pause: leave it out, or choose model = \"e1000\"",
         },
         Refusal {
             choice: Choice::ReceiveThrottling,
             with_vfs_only: false,
-            reason: "r8168 and r8168h have no receive throttling: leave it out, or choose model = \"e1000\"",
+            reason: "r8168, r8168h and r8169s have no receive throttling: leave it out, or choose model = \"e1000\"",
         },
         Refusal {
             choice: Choice::QueuePairs,
             with_vfs_only: false,
-            reason: "r8168 and r8168h have one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
+            reason: "r8168, r8168h and r8169s have one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
         },
         Refusal {
             choice: Choice::SplitRings,
             with_vfs_only: false,
-            reason: "r8168 and r8168h have rings of one kind: leave split-rings out",
+            reason: "r8168, r8168h and r8169s have rings of one kind: leave split-rings out",
         },
         Refusal {
             choice: Choice::Mtu,
             with_vfs_only: false,
-            reason: "r8168 and r8168h tell their drivers no MTU: leave mtu out, and set it in the guest",
+            reason: "r8168, r8168h and r8169s tell their drivers no MTU: leave mtu out, and set it in the guest",
         },
         Refusal {
             choice: Choice::Standby,
             with_vfs_only: false,
-            reason: "r8168 and r8168h cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
+            reason: "r8168, r8168h and r8169s cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
         },
         Refusal {
             choice: Choice::HashReport,
             with_vfs_only: false,
-            reason: "r8168 and r8168h hash no frames: leave hash-report out",
+            reason: "r8168, r8168h and r8169s hash no frames: leave hash-report out",
         },
     ],
     make: |settings, _| r8168(RealtekVariant::Rtl8168C, settings),

@@ -358,6 +358,7 @@ fn the_basics((model, xid): (&str, &str), kernel: Kernel, right: impl Fn((u32, u
 
 const C: (&str, &str) = ("r8168", "3c4");
 const H: (&str, &str) = ("r8168h", "541");
+const S: (&str, &str) = ("r8169s", "008");
 
 #[test]
 fn r8169_of_linux_6_1_does_the_basics() {
@@ -382,6 +383,11 @@ fn r8169_of_linux_6_1_does_the_basics_on_an_rtl8168h() {
 #[test]
 fn r8169_of_the_newest_linux_of_debian_does_the_basics_on_an_rtl8168h() {
     the_basics(H, Kernel::Newest, |version| version > (6, 12));
+}
+
+#[test]
+fn r8169_does_the_basics_on_an_rtl8169s() {
+    the_basics(S, Kernel::Stable, |version| version >= (6, 12));
 }
 
 /// It polls ISR with nothing enabled, and has four descriptors each way.

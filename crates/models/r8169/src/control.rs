@@ -24,7 +24,7 @@ use crate::core::wake::{Power, event};
 use crate::filter::wake;
 use crate::regs as r;
 use crate::regs::bits::{cause, eecr, phy_status, ready};
-use crate::regs::variant::{BAR_IO, BAR_MMIO};
+use crate::regs::variant::BAR_IO;
 
 /// Registers of the PCIe PHY.
 pub(crate) const EPHY: usize = 32;
@@ -104,6 +104,11 @@ impl Registers {
             r::RX_MISSED => (self.chip.stats.get()[Stat::Missed as usize] & 0xff_ffff) as u32,
             _ => stored,
         }
+    }
+
+    /// Whether the registers are behind this BAR.
+    fn is_window(&self, bar: u8) -> bool {
+        bar == BAR_IO || bar == self.chip.variant.mmio_bar()
     }
 
     /// What the driver has set of TCR.
@@ -255,7 +260,7 @@ impl Counted for Registers {
 impl Control for Registers {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
         data.fill(0);
-        if !matches!(bar, BAR_IO | BAR_MMIO) {
+        if !self.is_window(bar) {
             return;
         }
         let mut word = None;
@@ -277,7 +282,7 @@ impl Control for Registers {
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
-        if !matches!(bar, BAR_IO | BAR_MMIO) || offset >= r::WINDOW.into() {
+        if !self.is_window(bar) || offset >= r::WINDOW.into() {
             return;
         }
         let mut at = offset as u32;

@@ -98,6 +98,8 @@ The table does not show the following:
 - In the RTL8168H (`--model r8168h`), TCR shows XID 541h and an empty FIFO (bit 11), and D3h reads 32h and what is written. OCPDR
   reaches its MAC, GPHY_OCP its PHY, and ERIAR what its microcontroller has; all of them keep what is written. Bit 16 of DCh in ERI
   is its magic packet. FUNC_EVENT bit 19 closes the receiver. In the RTL8168C, OCPDR and GPHY_OCP read 0 and ignore writes.
+- The RTL8169S (`--model r8169s`) has XID 008h. TCTR counts at 33 MHz, the hash in MAR has its bytes in the other order, and the units of
+  IntrMitigate at 1 Gb/s are 0.32, 2.56, 5.12 and 10.24 us.
 - RMS counts the FCS. Its lower 14 bits are the limit; 0 is none.
 - CPCR_MITIGATE is CPlusCmd (E0h) and IntrMitigate (E2h).
 - CSBAL and CSBAH read 0, and they and RXKICK ignore writes, unless the NIC is configured with a Communication Status Block

@@ -180,7 +180,7 @@ fn wake(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
         return;
     }
     for frame in picks.iter().filter_map(|pick| batch.get((*pick).into())) {
-        chip.wake_by(env, filter::wake::events(&chip.file, &frame));
+        chip.wake_by(env, filter::wake::events(chip.variant, &chip.file, &frame));
     }
 }
 
@@ -276,7 +276,7 @@ fn place_all(
             continue;
         };
         let dst = frame.head().first_chunk::<6>().copied();
-        let Some(dst) = dst.filter(|dst| filter::accepts(&chip.file, *dst)) else {
+        let Some(dst) = dst.filter(|dst| filter::accepts(chip.variant, &chip.file, *dst)) else {
             count_alone(&chip.counters.rx_filtered, 1);
             continue;
         };

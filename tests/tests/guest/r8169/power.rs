@@ -77,3 +77,25 @@ fn it_suspends_and_resumes_and_a_magic_packet_wakes_if_it_was_asked_for() {
         );
     }
 }
+
+/// The driver lets a NIC without a link sleep after ten seconds, and wants to be woken when the link comes back.
+#[test]
+fn a_link_that_comes_back_wakes_a_nic_that_sleeps_without_one() {
+    let wired = wired(Card::R8169);
+    let device = format!("/sys/class/net/{}/device/power", wired.interface);
+    wired
+        .guest
+        .run(&format!("echo auto > {device}/control"))
+        .unwrap();
+    wired.peer.pull(0);
+    guests::wait_carrier(&wired.guest, &wired.interface, false).unwrap();
+    let asleep = format!("grep -q suspended {device}/runtime_status");
+    wired.guest.wait_for(&asleep, LONG).unwrap();
+    assert_eq!(woken(&wired), 0);
+    wired.peer.insert(0).unwrap();
+    guests::wait_carrier(&wired.guest, &wired.interface, true).unwrap();
+    assert_eq!(woken(&wired), 1);
+    wired.settled().unwrap();
+    wired.exchange(1500).unwrap();
+    super::is_blameless(&wired.daemon.counters().unwrap());
+}

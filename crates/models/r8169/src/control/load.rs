@@ -26,8 +26,6 @@ const AHEAD: i64 = 1_000_000_000;
 const NEGOTIATION: i64 = 3600 * 1_000_000_000;
 /// What no count of a saved state reaches.
 const MOST_COUNT: u64 = 1 << 62;
-/// TCTR has 32 bits of 8 ns.
-const ROUND: u64 = 8 << 32;
 /// Frames that IntrMitigate holds at most.
 const MOST_HELD: u32 = 15 * mitigate::FRAMES;
 
@@ -117,7 +115,8 @@ impl Registers {
         let mode = chip.irq.lock().adaptive.mode;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let now = env.clock.now();
-        let mut irq = load_interrupts(interrupts, now, negotiation.max(NEGOTIATION))?;
+        let new = Irq::new(variant.is_first(), mode);
+        let mut irq = load_interrupts(interrupts, new, now, negotiation.max(NEGOTIATION))?;
         irq.adaptive.mode = mode;
 
         // Nothing fails from here on.
@@ -264,6 +263,7 @@ fn load_phy(state: &v1::Phy, id: u16) -> Result<Phy, StateError> {
 
 fn load_interrupts(
     state: &v1::Interrupts,
+    new: Irq,
     now: Nanos,
     negotiation: i64,
 ) -> Result<Irq, StateError> {
@@ -306,7 +306,7 @@ fn load_interrupts(
         "no such speed",
     )?;
     check(
-        *elapsed < ROUND,
+        *elapsed < new.wrap(),
         "interrupts.elapsed",
         *elapsed,
         "TCTR has 32 bits",
@@ -327,7 +327,7 @@ fn load_interrupts(
         timer_base: now.wrapping_sub(*elapsed),
         link: time("interrupts.link", link, negotiation)?,
         adaptive: load_adaptive(adaptive, now)?,
-        ..Irq::default()
+        ..new
     })
 }
 

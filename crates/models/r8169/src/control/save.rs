@@ -107,6 +107,7 @@ fn power(live: Power) -> v1::Power {
 
 fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
     let Irq {
+        first: _, // the chip's
         isr,
         fresh: _, // it is read before it is acknowledged
         imr,

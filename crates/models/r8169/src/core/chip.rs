@@ -53,7 +53,7 @@ impl Chip {
             variant: config.variant,
             file: File::new(r::table()),
             setup: Generation::default(),
-            irq: Mutex::new(Irq::new(config.moderation)),
+            irq: Mutex::new(Irq::new(config.variant.is_first(), config.moderation)),
             stats: Stats::default(),
             counters: Counters::default(),
             tx: Mutex::default(),

@@ -8,6 +8,7 @@ use crate::core::wake::event;
 use crate::filter::{is_hashed, is_station};
 use crate::regs as r;
 use crate::regs::bits::{config3, config5};
+use crate::regs::variant::Variant;
 
 /// Bytes in which a magic packet is looked for.
 const WINDOW: usize = 1536;
@@ -30,7 +31,7 @@ pub(crate) fn asked(file: &File) -> u8 {
 }
 
 /// The events that a frame is. RCR does not matter: drivers let nothing in before they sleep.
-pub(crate) fn events(file: &File, frame: &Frame<'_>) -> u8 {
+pub(crate) fn events(variant: Variant, file: &File, frame: &Frame<'_>) -> u8 {
     let mut bytes = [0; WINDOW];
     let n = frame.copy_to(0, &mut bytes);
     let bytes = &bytes[..n];
@@ -42,7 +43,7 @@ pub(crate) fn events(file: &File, frame: &Frame<'_>) -> u8 {
         Group::Station if own => event::STATION,
         Group::Station => return 0,
         Group::Broadcast => event::BROADCAST,
-        Group::Multicast if is_hashed(file, *dst) => event::MULTICAST,
+        Group::Multicast if is_hashed(variant, file, *dst) => event::MULTICAST,
         Group::Multicast => return 0,
     };
     group

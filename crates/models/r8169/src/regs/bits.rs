@@ -167,6 +167,14 @@ pub mod tx {
     pub const MSS: u32 = 0x7ff;
     /// Second word: a tag, its bytes swapped.
     pub const TAG: u32 = 1 << 17;
+
+    /// Version 1, first word.
+    pub mod v1 {
+        pub const MSS_SHIFT: u32 = 16;
+        pub const IPV4: u32 = 1 << 18;
+        pub const UDP: u32 = 1 << 17;
+        pub const TCP: u32 = 1 << 16;
+    }
 }
 
 /// Receive descriptors.

@@ -2,6 +2,8 @@
 
 use model::{Bar, Identity, Msix, Places, Space};
 
+use crate::regs::WINDOW;
+
 /// The I/O window of the registers.
 pub const BAR_IO: u8 = 0;
 /// The memory window of the registers. It is 64 bits wide.
@@ -11,10 +13,11 @@ const BAR_MSIX: u8 = 4;
 
 const REALTEK: u16 = 0x10ec;
 const RTL8168: u16 = 0x8168;
+const RTL8169: u16 = 0x8169;
 /// The states from which PME can be asserted: D0, D3 hot, D3 cold.
 const PME: u8 = 0b1_1001;
 
-/// Which chip of the RTL8168 family.
+/// Which chip of the family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
     /// RTL8168C, XID 3C4h: needs no firmware, and every driver of the family has it.
@@ -22,6 +25,8 @@ pub enum Variant {
     Rtl8168C,
     /// RTL8168H, XID 541h: MAC and PHY behind OCP, as drivers of newer chips want it (DPDK's has no older ones).
     Rtl8168H,
+    /// RTL8169S, XID 008h, on a PCI bus: descriptors of version 1, INTx, 32-bit addresses.
+    Rtl8169S,
 }
 
 impl Variant {
@@ -30,6 +35,7 @@ impl Variant {
         match self {
             Variant::Rtl8168C => "r8168",
             Variant::Rtl8168H => "r8168h",
+            Variant::Rtl8169S => "r8169s",
         }
     }
 
@@ -38,6 +44,7 @@ impl Variant {
         match self {
             Variant::Rtl8168C => 0x3c4,
             Variant::Rtl8168H => 0x541,
+            Variant::Rtl8169S => 0x008,
         }
     }
 
@@ -46,42 +53,76 @@ impl Variant {
         matches!(self, Variant::Rtl8168H)
     }
 
-    /// The lower half of the PHY's id: an RTL8211B, or the one that is part of newer chips.
+    /// Whether descriptors are of version 1, the hash is in its first order, and times are those of a PCI bus.
+    pub(crate) const fn is_first(self) -> bool {
+        matches!(self, Variant::Rtl8169S)
+    }
+
+    /// Which BAR the memory window of the registers is.
+    pub const fn mmio_bar(self) -> u8 {
+        match self {
+            Variant::Rtl8169S => 1,
+            _ => BAR_MMIO,
+        }
+    }
+
+    /// The lower half of the PHY's id: an RTL8211B, or the one that is part of newer or of older chips.
     pub(crate) const fn phy(self) -> u16 {
         match self {
             Variant::Rtl8168C => 0xc912,
             Variant::Rtl8168H => 0xc800,
+            Variant::Rtl8169S => 0xc910,
         }
     }
 
     /// What the bus scan finds.
     pub fn identity(self) -> Identity {
+        let device = if self.is_first() { RTL8169 } else { RTL8168 };
+        let common = Identity {
+            model: self.name(),
+            vendor: REALTEK,
+            device,
+            subsystem_vendor: REALTEK,
+            subsystem: device,
+            revision: match self {
+                Variant::Rtl8168C => 2,
+                Variant::Rtl8168H => 0x15,
+                Variant::Rtl8169S => 0x10,
+            },
+            class: [2, 0, 0],
+            intx: true,
+            pm: true,
+            pme: PME,
+            ..Identity::default()
+        };
+        let io = Bar {
+            index: BAR_IO,
+            space: Space::Io,
+            size: WINDOW.into(),
+        };
+        if self.is_first() {
+            let memory = Bar {
+                index: self.mmio_bar(),
+                space: Space::Memory32,
+                size: WINDOW.into(),
+            };
+            let places = Places {
+                pm: 0xdc,
+                ..Places::default()
+            };
+            return Identity {
+                bars: vec![io, memory],
+                places,
+                ..common
+            };
+        }
         let memory = |index| Bar {
             index,
             space: Space::Memory64,
             size: 0x1000,
         };
         Identity {
-            model: self.name(),
-            vendor: REALTEK,
-            device: RTL8168,
-            subsystem_vendor: REALTEK,
-            subsystem: RTL8168,
-            revision: match self {
-                Variant::Rtl8168C => 2,
-                Variant::Rtl8168H => 0x15,
-            },
-            class: [2, 0, 0],
-            bars: vec![
-                Bar {
-                    index: BAR_IO,
-                    space: Space::Io,
-                    size: crate::regs::WINDOW.into(),
-                },
-                memory(BAR_MMIO),
-                memory(BAR_MSIX),
-            ],
-            intx: true,
+            bars: vec![io, memory(BAR_MMIO), memory(BAR_MSIX)],
             msi: 1,
             msix: Some(Msix {
                 vectors: 2,
@@ -90,8 +131,6 @@ impl Variant {
                 pba_bar: BAR_MSIX,
                 pba_offset: 0x800,
             }),
-            pm: true,
-            pme: PME,
             pcie: true,
             places: Places {
                 pm: 0x40,
@@ -99,7 +138,7 @@ impl Variant {
                 pcie: 0x70,
                 msix: 0xb0,
             },
-            ..Identity::default()
+            ..common
         }
     }
 }

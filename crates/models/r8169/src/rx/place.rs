@@ -133,7 +133,12 @@ impl<'a> Placing<'a, '_> {
         if self.settings.judge {
             let (first, second) = verdict(frame);
             opts1 |= first;
-            opts2 |= second;
+            // Version 1 does not say which IP it is.
+            opts2 |= if self.chip.variant.is_first() {
+                0
+            } else {
+                second
+            };
         }
         let tally = &mut self.state.tally;
         tally.buffers += self.state.descs.len() as u32;

@@ -9,6 +9,7 @@ mod hostile;
 mod interrupts;
 mod newer;
 mod offloads;
+mod older;
 mod receive;
 mod registers;
 mod runs;

@@ -4,6 +4,7 @@
 use crate::common::*;
 use hypernic_r8169::{Config, Variant};
 use model::{PciState, PmeWrite, ResetKind};
+use model_testkit::packet::magic;
 
 /// CONFIG3.
 const LINK_UP: u8 = 0x10;
@@ -47,13 +48,6 @@ fn asleep(config3: u8, config5: u8) -> Machine {
     power(&mut m, true, true, false);
     assert_eq!(m.pme(), (true, false));
     m
-}
-
-fn magic(to: [u8; 6], of: [u8; 6], before: usize) -> Vec<u8> {
-    let mut frame = plain(to, 14 + before);
-    frame.extend([0xff; 6]);
-    (0..16).for_each(|_| frame.extend(of));
-    frame
 }
 
 fn wakes(config3: u8, config5: u8, frame: &[u8]) -> bool {
