@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod contract;
 mod csb;
 mod cuts;
 mod drivers;
