@@ -17,6 +17,7 @@ pub const MODELS: Models = Models(&[
     &I82576,
     &R8168,
     &R8168H,
+    &R8169S,
     &VIRTIO_NET,
 ]);
 

@@ -340,14 +340,15 @@ fn freebsd_receives_by_its_one_shot_timer() {
     let mut driver = FreeBsd::new();
     let (mut sent, mut came) = (0, 0);
     while sent < FRAMES || came < FRAMES {
-        // Streams, pauses, and single frames.
+        // Streams and single frames. When nothing is sent, only the timer has it look for frames.
         let many = [9, 1, 30][(came / 50 % 3) as usize];
+        let sends = came / 150 % 2 == 0 || came == FRAMES;
         for _ in 0..many {
             if came < FRAMES {
                 assert_eq!(driver.m.offer(&[&frame(MAC, came)]), 1);
                 came += 1;
             }
-            if sent < FRAMES && driver.rings.queue(&driver.m, &frame(PEER, sent)) {
+            if sends && sent < FRAMES && driver.rings.queue(&driver.m, &frame(PEER, sent)) {
                 driver.m.w8(reg::TX_POLL, 0x40);
                 sent += 1;
             }
@@ -366,7 +367,7 @@ fn freebsd_receives_by_its_one_shot_timer() {
     assert_eq!(driver.m.wire.take(), want);
     assert_eq!(driver.rings.dirty_tx, FRAMES);
     assert!(driver.by_timer > 5, "{}", driver.by_timer);
-    assert!(driver.interrupts < FRAMES / 4, "{}", driver.interrupts);
+    assert!(driver.interrupts < FRAMES / 3, "{}", driver.interrupts);
     // At rest it hears of the next frame at once.
     assert!(!driver.timed);
     assert_eq!(driver.m.offer(&[&frame(MAC, 0)]), 1);
