@@ -1,4 +1,4 @@
-//! The Realtek RTL8168C and RTL8168H as a pure state machine.
+//! The Realtek RTL8168C, RTL8168H and RTL8169S as a pure state machine.
 //!
 //! [`new`] gives the three parts of [`model::Nic`]. Registers are described by one table ([`regs::REGISTERS`]), which
 //! also writes `docs/registers/r8169.md`.

@@ -180,7 +180,9 @@ fn wake(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
         return;
     }
     for frame in picks.iter().filter_map(|pick| batch.get((*pick).into())) {
-        chip.wake_by(env, filter::wake::events(chip.variant, &chip.file, &frame));
+        let armed = chip.wake.armed();
+        let events = filter::wake::events(chip.variant, &chip.file, armed, &frame);
+        chip.wake_by(env, events);
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) fn asked(file: &File) -> u8 {
     set.fold(0, |events, (_, event)| events | event)
 }
 
-/// The events that a frame is. RCR does not matter: drivers let nothing in before they sleep.
-pub(crate) fn events(variant: Variant, file: &File, frame: &Frame<'_>) -> u8 {
+/// Which of `armed` a frame is. RCR does not matter: drivers let nothing in before they sleep.
+pub(crate) fn events(variant: Variant, file: &File, armed: u8, frame: &Frame<'_>) -> u8 {
     let mut bytes = [0; WINDOW];
     let n = frame.copy_to(0, &mut bytes);
     let bytes = &bytes[..n];
@@ -46,12 +46,13 @@ pub(crate) fn events(variant: Variant, file: &File, frame: &Frame<'_>) -> u8 {
         Group::Multicast if is_hashed(variant, file, *dst) => event::MULTICAST,
         Group::Multicast => return 0,
     };
-    group
-        | if is_magic(file, bytes) {
-            event::MAGIC
-        } else {
-            0
-        }
+    let sought = armed & event::MAGIC != 0;
+    let magic = if sought && is_magic(file, bytes) {
+        event::MAGIC
+    } else {
+        0
+    };
+    (group | magic) & armed
 }
 
 /// Anywhere behind the addresses.
