@@ -5,6 +5,7 @@
 //! wait.
 
 mod csb;
+mod lease;
 mod place;
 mod run;
 mod verdict;
@@ -53,11 +54,20 @@ impl Receive for Receiver {
             return 0;
         };
         let mut dealt = 0;
+        let mut leased = RxTally::default();
+        while dealt < picks.len() {
+            let rest = (batch, &picks[dealt..]);
+            let (placed, locked) = lease::place(chip, &view, state, rest, &mut leased);
+            (dealt, state) = (dealt + placed, locked);
+            if placed == 0 {
+                break;
+            }
+        }
         if chip.rx_on() {
             for _ in 0..ROUNDS {
                 let known = page.and_then(|page| csb::tail(chip, &page, &state));
                 dealt += place_all(chip, &view, &mut state, batch, &picks[dealt..]);
-                if state.tally.buffers > 0 {
+                if state.tally.buffers + leased.buffers > 0 {
                     state.vain = 0;
                 }
                 let short = dealt < picks.len();
@@ -67,11 +77,13 @@ impl Receive for Receiver {
                 }
             }
         } else {
-            count(&chip.counters.rx_disabled, picks.len() as u64);
+            count(&chip.counters.rx_disabled, (picks.len() - dealt) as u64);
             dealt = picks.len();
         }
-        let tally = std::mem::take(&mut state.tally);
+        let mut tally = std::mem::take(&mut state.tally);
         enter(chip, &tally);
+        tally.add(&leased);
+        let relieved = state.relieved();
         let wanted = tell(page, &tally, &state);
         let patience = csb::patience(page, &state);
         drop(state);
@@ -82,7 +94,7 @@ impl Receive for Receiver {
             count(&chip.counters.rx_back_pressure, 1);
             chip.short.store(true, Ordering::Release);
         }
-        if chip.rx.relieve() || room {
+        if chip.rx.relieve() || room || relieved {
             chip.waiters.wake();
         }
         let patience = short.then_some(patience);
@@ -150,7 +162,8 @@ impl Receiver {
         let view = env.memory.view();
         let page = chip.csb_wanted(env, &view);
         let mut state = chip.rx.reach()?;
-        let taken = if chip.rx_on() {
+        // With others about, frames are copied without the lock.
+        let taken = if chip.rx_on() && !state.crowded() {
             take(&view, &mut state)
         } else {
             // A batch counts them.
@@ -196,7 +209,9 @@ fn room_or_patience(chip: &Chip, env: &Env) -> Option<Nanos> {
     };
     let known = page.and_then(|page| csb::tail(chip, &page, &state));
     let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
-    let mut room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
+    let leased = state.fence == Some(state.next);
+    let free = !leased && !matches!(fetch(&view, base, state.next), Ok(None));
+    let mut room = !chip.rx_on() || free;
     if let Some(page) = page {
         room = !chip.rx_on() || csb::look(chip, &page, &mut state, room);
         let news = csb::settle((chip, &view), &page, &mut state, (known, !room));

@@ -121,7 +121,7 @@ impl Registers {
 
         // Nothing fails from here on.
         let mut tx = chip.tx.lock();
-        let mut rx = chip.rx.lock();
+        let mut rx = chip.rx.settle();
         tx.reset();
         rx.reset();
         (tx.next, rx.next) = (*tx_next, *rx_next);

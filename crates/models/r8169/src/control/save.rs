@@ -23,7 +23,7 @@ fn relative(at: Nanos, now: Nanos) -> i64 {
 impl Registers {
     pub(super) fn state(&self, env: &Env) -> v1::V1 {
         let chip = &*self.chip;
-        let (tx, rx) = (chip.tx.lock(), chip.rx.lock());
+        let (tx, rx) = (chip.tx.lock(), chip.rx.settle());
         let irq = chip.irq.lock();
         let now = env.clock.now();
         let csb = chip.csb.base();

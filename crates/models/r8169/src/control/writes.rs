@@ -36,7 +36,7 @@ impl Registers {
                 tx.reset();
             }
             r::RDSAR_LOW | r::RDSAR_HIGH => {
-                let mut rx = self.chip.rx.lock();
+                let mut rx = self.chip.rx.settle();
                 self.set(id, merged);
                 self.chip.setup.changed();
                 rx.reset();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datapath::counters::count;
 use datapath::csb::Block;
 use datapath::{Generation, Waiters};
-use lease::BoundedLock;
+use lease::Lessor;
 use model::Env;
 use parking_lot::Mutex;
 use regs::{File, Id};
@@ -33,7 +33,8 @@ pub(crate) struct Chip {
     pub stats: Stats,
     pub counters: Counters,
     pub tx: Mutex<TxState>,
-    pub rx: BoundedLock<RxState>,
+    /// What a lease says when it is closed: where it ends.
+    pub rx: Lessor<RxState, u32>,
     /// Frames wait with their senders for descriptors.
     pub short: AtomicBool,
     /// A command of DTCCR waits.
@@ -57,7 +58,7 @@ impl Chip {
             stats: Stats::default(),
             counters: Counters::default(),
             tx: Mutex::default(),
-            rx: BoundedLock::default(),
+            rx: Lessor::new(RxState::default()),
             short: AtomicBool::new(false),
             command: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
@@ -108,14 +109,14 @@ impl Chip {
     /// Both rings begin anew, after the batches in flight.
     pub fn reset_rings(&self) {
         self.tx.lock().reset();
-        self.rx.lock().reset();
+        self.rx.settle().reset();
         self.stop_waiting();
     }
 
     /// Waits until nothing touches the guest's memory any more that has begun before.
     pub fn settle(&self) {
         drop(self.tx.lock());
-        drop(self.rx.lock());
+        drop(self.rx.settle());
         self.stop_waiting();
     }
 

@@ -205,6 +205,8 @@ pub(crate) struct RxState {
     pub csb: RxCsb,
     /// With a CSB: looks at the ring in vain since the last frame.
     pub vain: u32,
+    /// Where the oldest lease begins, if one is out: what is from there on has OWN, and is somebody's.
+    pub fence: Option<u32>,
 }
 
 impl RxState {
@@ -212,6 +214,7 @@ impl RxState {
         self.next = 0;
         self.ring = 0;
         self.vain = 0;
+        self.fence = None;
     }
 }
 
@@ -225,6 +228,28 @@ pub(crate) struct RxTally {
     pub groups: [u64; 3],
     pub errors: u32,
     pub fault: bool,
+}
+
+impl RxTally {
+    /// Both together.
+    pub fn add(&mut self, other: &RxTally) {
+        let RxTally {
+            frames,
+            bytes,
+            buffers,
+            groups,
+            errors,
+            fault,
+        } = other;
+        self.frames += frames;
+        self.bytes += bytes;
+        self.buffers += buffers;
+        for (sum, n) in self.groups.iter_mut().zip(groups) {
+            *sum += n;
+        }
+        self.errors += errors;
+        self.fault |= fault;
+    }
 }
 
 /// To whom a frame is.
