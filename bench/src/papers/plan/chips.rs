@@ -2,7 +2,7 @@
 
 use super::super::lan::{Lan, Load, Way};
 use super::settings::{ITR250, base};
-use super::terms::{Experiment, Look, Stream, experiment, line, set};
+use super::terms::{Experiment, Line, Look, Stream, experiment, line, set};
 
 /// The rows of figure 4 that both chips have.
 fn rows(
@@ -10,7 +10,7 @@ fn rows(
     way: Way,
     streams: &[Stream],
     (theirs, ours): (&'static str, &'static str),
-) -> Vec<super::Line> {
+) -> Vec<Line> {
     let mut lines = Vec::new();
     for stream in streams {
         for (chip, lan, theirs) in [("82540EM", lan, theirs), ("RTL8168C", realtek, ours)] {

@@ -6,6 +6,7 @@
 
 mod csb;
 mod lease;
+mod offer;
 mod place;
 mod run;
 mod verdict;
@@ -14,25 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::csb::at;
-use datapath::counters::{count, count_alone};
+use datapath::RECEIVED;
+use datapath::counters::count;
 use datapath::csb::CsbPage;
-use datapath::{Offered, RECEIVED, with_expanded};
-use frame::{Batch, Caps, Cut, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Group, RxState, RxTally, fetch};
+use crate::core::queues::{RxState, RxTally, fetch};
 use crate::core::stats::Stat;
 use crate::core::wake::event;
 use crate::filter;
 use crate::irq::Received;
 use crate::regs as r;
 use crate::regs::bits::cause;
-use crate::rx::place::{Placed, Placing, Settings};
+use crate::rx::csb::LOOK;
+use crate::rx::offer::{enter, place_all};
 
-/// After this time the ring is looked at again.
-const LOOK: Nanos = 1_000_000;
 /// Times in one call that buffers given through a CSB are taken up in the last moment.
 const ROUNDS: u32 = 4;
 
@@ -226,17 +226,6 @@ fn room_or_patience(chip: &Chip, env: &Env) -> Option<Nanos> {
     patience
 }
 
-/// Enters what was counted, under the lock.
-fn enter(chip: &Chip, tally: &RxTally) {
-    count_alone(&chip.counters.rx_frames, tally.frames.into());
-    count_alone(&chip.counters.rx_bytes, tally.bytes);
-    chip.stats.add(Stat::RxOk, tally.frames.into());
-    chip.stats.add(Stat::RxError, tally.errors.into());
-    for (group, n) in Group::ALL.iter().zip(tally.groups) {
-        chip.stats.add(group.stat(), n);
-    }
-}
-
 /// With a CSB: descriptors up to the next one are done. Whether the guest wants to hear of it.
 fn tell(page: Option<CsbPage<'_>>, tally: &RxTally, state: &RxState) -> Option<bool> {
     let page = page.filter(|_| tally.buffers > 0)?;
@@ -277,71 +266,4 @@ fn report(
     if let Some(page) = page {
         page.store(at::HOST_ISR, causes.into());
     }
-}
-
-/// Places the frames that are wanted, as far as there are descriptors. Returns how many were dealt with.
-fn place_all(
-    chip: &Chip,
-    view: &View<'_>,
-    state: &mut RxState,
-    batch: &Batch<'_>,
-    picks: &[u16],
-) -> usize {
-    let settings = Settings::of(chip);
-    for (at, pick) in picks.iter().enumerate() {
-        let Some(frame) = batch.get(usize::from(*pick)) else {
-            continue;
-        };
-        let dst = frame.head().first_chunk::<6>().copied();
-        let Some(dst) = dst.filter(|dst| filter::accepts(chip.variant, &chip.file, *dst)) else {
-            count_alone(&chip.counters.rx_filtered, 1);
-            continue;
-        };
-        let mut placing = Placing {
-            chip,
-            view,
-            settings,
-            state,
-            group: Group::of(dst),
-            station: filter::is_station(&chip.file, dst),
-        };
-        if !offer(&mut placing, &frame) {
-            return at;
-        }
-    }
-    picks.len()
-}
-
-/// Gives the driver a frame. `false`: there are too few descriptors, and nothing has changed.
-fn offer(placing: &mut Placing<'_, '_>, frame: &Frame<'_>) -> bool {
-    with_expanded(frame, |offered| match offered {
-        Offered::Whole => all(placing, |i| (i == 0).then_some(*frame)),
-        Offered::Expanded(frames) => all(placing, |i| frames.get(i)),
-        Offered::Invalid => {
-            count_alone(&placing.chip.counters.rx_invalid, 1);
-            true
-        }
-    })
-}
-
-/// Places all of these frames, or none.
-fn all<'b>(placing: &mut Placing<'_, '_>, frames: impl Fn(usize) -> Option<Frame<'b>>) -> bool {
-    let begin = placing.state.next;
-    let tally = placing.state.tally;
-    placing.state.filled.clear();
-    let mut i = 0;
-    while let Some(frame) = frames(i) {
-        i += 1;
-        match placing.one(&frame) {
-            Placed::Yes => {}
-            Placed::No(counter) => count_alone(counter, 1),
-            Placed::NoRoom => {
-                placing.state.next = begin;
-                placing.state.tally = tally;
-                return false;
-            }
-        }
-    }
-    placing.publish();
-    true
 }

@@ -12,9 +12,10 @@ use crate::core::queues::{MOST, RxState};
 use crate::core::row::Row;
 use crate::regs as r;
 use crate::regs::bits::desc;
-use crate::rx::LOOK;
 use crate::rx::place::DESCS_PER_COPY;
 
+/// After this time the ring is looked at again.
+pub(super) const LOOK: Nanos = 1_000_000;
 /// A receiver that is out of descriptors looks by itself so often before it asks for a call: a call costs the guest more than
 /// a look costs here, and its rings are short. The first look is soon, each next one after twice the time.
 const LOOKS: u32 = 4;

@@ -14,8 +14,8 @@ use wire::Gso;
 use crate::core::chip::Chip;
 use crate::core::queues::{Group, RxState, RxTally};
 use crate::filter;
+use crate::rx::offer::{enter, place_all};
 use crate::rx::place::{Placing, Settings};
-use crate::rx::{enter, place_all};
 
 /// Most frames of a lease.
 const MOST: usize = 64;
