@@ -177,7 +177,7 @@ impl Bed {
         each(&|index, guest| {
             for lan in lans(index) {
                 let far = match lan {
-                    Lan::Vale => lan.address(1 - index),
+                    Lan::Vale | Lan::RtlVale => lan.address(1 - index),
                     // No host is there yet.
                     Lan::Switch => continue,
                     _ => lan.host(),
