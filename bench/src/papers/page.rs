@@ -46,7 +46,10 @@ pub fn write(
     how_long: (f64, usize),
 ) {
     preface(page, published, how_long);
-    targets::write(page, experiments, outcomes);
+    // The rows with two chips alone have none.
+    if experiments.iter().any(|e| !e.id.starts_with("c4")) {
+        targets::write(page, experiments, outcomes);
+    }
     for experiment in experiments {
         section(page, published, experiment, outcomes);
     }
@@ -122,7 +125,12 @@ fn section(page: &mut Page, published: &Published, experiment: &Experiment, outc
     }
     let note = note(experiment.id);
     if !note.is_empty() {
-        page.text(&format!("*Why ours differs*: {note}"));
+        let about = if experiment.id.starts_with("c4") {
+            "What differs, and why"
+        } else {
+            "Why ours differs"
+        };
+        page.text(&format!("*{about}*: {note}"));
     } else if !differs.is_empty() {
         page.text(&format!(
             "Another shape than the paper's: {}. No reason has been shown yet.",

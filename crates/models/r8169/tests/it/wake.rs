@@ -18,7 +18,8 @@ const LAN_WAKE: u8 = 0x02;
 const CONFIG5: u64 = 0x56;
 const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 9];
 
-fn power(m: &mut Machine, d3: bool, enable: bool, clear: bool) {
+/// D3 or D0, and what is written to PMCSR: PME enabled or not, and its status cleared or not.
+fn power(m: &mut Machine, d3: bool, [enable, clear]: [bool; 2]) {
     m.set_pci(PciState {
         bus_master: !d3,
         msi: false,
@@ -45,7 +46,7 @@ fn asleep(config3: u8, config5: u8) -> Machine {
     ask(&mut m, config3, config5);
     m.w32(reg::RX_CONFIG, 0x0000_e700);
     m.w8(reg::CHIP_CMD, 0x10);
-    power(&mut m, true, true, false);
+    power(&mut m, true, [true, false]);
     assert_eq!(m.pme(), (true, false));
     m
 }
@@ -114,11 +115,11 @@ fn the_first_event_is_told_until_the_guest_clears_it() {
     m.offer(&[&magic(MAC, MAC, 0)]);
     assert_eq!((m.pme(), m.counter("wake_ups")), ((true, true), 1));
     // What bus and driver do: PME off, D0 with all that was set lost, and everything anew.
-    power(&mut m, true, false, true);
+    power(&mut m, true, [false, true]);
     assert_eq!(m.pme(), (false, false));
     m.nic.control.reset(&m.env, ResetKind::PowerUp);
     assert_eq!(m.r8(reg::CONFIG3) & MAGIC, 0);
-    power(&mut m, false, false, false);
+    power(&mut m, false, [false, false]);
     m.rings(8, 1536);
     m.sleep(10_000_000);
     assert_eq!(m.offer(&[&plain(MAC, 100)]), 1);
@@ -153,7 +154,7 @@ fn nothing_wakes_a_guest_that_has_not_asked() {
         let mut m = Machine::new();
         m.rings(8, 1536);
         ask(&mut m, config3, config5);
-        power(&mut m, d3, enable, false);
+        power(&mut m, d3, [enable, false]);
         frames.iter().for_each(|frame| {
             m.offer(&[frame]);
         });
@@ -162,7 +163,7 @@ fn nothing_wakes_a_guest_that_has_not_asked() {
     // And while it is locked, nothing can be asked for.
     let mut m = Machine::new();
     m.w8(reg::CONFIG3, MAGIC);
-    power(&mut m, true, true, false);
+    power(&mut m, true, [true, false]);
     m.offer(&[&magic(MAC, MAC, 0)]);
     assert_eq!(m.pme(), (true, false));
 }
@@ -175,7 +176,7 @@ fn an_8168h_has_its_magic_packet_in_eri() {
         m.w32(0x70, if set { 1 << 16 } else { 0 });
         m.w32(reg::ERIAR, 1 << 31 | 0xf << 12 | 0x0dc);
         assert_eq!(m.r32(reg::ERIAR) >> 31, 0);
-        power(&mut m, true, true, false);
+        power(&mut m, true, [true, false]);
         m.offer(&[&magic([0xff; 6], MAC, 3)]);
         assert_eq!(m.pme(), (true, set));
     }
