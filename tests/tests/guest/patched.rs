@@ -394,9 +394,12 @@ fn long_streams_through_the_patched_driver_cost_what_they_should() {
 #[ignore = "long: make test-long"]
 fn long_streams_through_the_patched_r8169_cost_what_they_should() {
     let [_, _, csb, both] = every_combination(Card::R8169, Kernel::Stable, 200_000);
-    for cost in csb.iter().chain(&both) {
-        assert!(cost.accesses() <= 0.01, "{cost:?}");
-        assert!(cost.notifications() <= 0.002, "{cost:?}");
+    for [sent, received] in [csb, both] {
+        assert!(sent.accesses() <= 0.01, "{sent:?}");
+        assert!(received.accesses() <= 0.01, "{received:?}");
+        // Where the machine is busy, a ring that is full is told once before it is sent.
+        assert!(sent.notifications() <= 1.0 / 256.0, "{sent:?}");
+        assert!(received.notifications() <= 0.002, "{received:?}");
     }
 }
 
