@@ -115,8 +115,8 @@ pub fn run(options: &Options) -> Result<Report> {
                             break;
                         }
                         Err(error) => {
+                            eprint!("x ({error}) ");
                             outcome.failures.push(error.to_string());
-                            eprint!("x");
                             state.check();
                         }
                     }

@@ -1,4 +1,4 @@
-//! Rings of the RTL8168C: descriptors of every kind, buffers of every size, and registers that change under a NIC that works.
+//! Rings of the RTL8168C and the RTL8168H: descriptors of every kind, buffers of every size, and registers that change under a NIC that works.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ fn memory() -> Memory {
 }
 
 struct Guest {
+    setup: u8,
     nic: Nic,
     env: Env,
     pin: Arc<Pin>,
@@ -101,12 +102,14 @@ pub fn rings_rtl(data: &[u8]) {
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
 }
 
-fn fresh() -> Nic {
+/// The chip, by the same bits as its kind of interrupt.
+fn fresh(setup: u8) -> Nic {
     let settings = Settings {
         csb: true,
         ..Settings::ready(MAC)
     };
-    nic("r8168", &settings, &Function::Alone)
+    let model = if setup & 3 == 3 { "r8168h" } else { "r8168" };
+    nic(model, &settings, &Function::Alone)
 }
 
 impl Guest {
@@ -119,7 +122,8 @@ impl Guest {
             timer: time.clone(),
         };
         let mut g = Guest {
-            nic: fresh(),
+            setup,
+            nic: fresh(setup),
             env,
             pin,
             time,
@@ -196,7 +200,7 @@ impl Guest {
     /// Saves the NIC and goes on with another that has loaded it.
     fn reborn(&mut self) {
         let blob = self.nic.control.save(&self.env);
-        let mut nic = fresh();
+        let mut nic = fresh(self.setup);
         self.pin.level.store(false, Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a NIC's own state is one");

@@ -33,6 +33,8 @@ pub enum Card {
     IgbVf,
     /// An RTL8168C.
     R8169,
+    /// An RTL8168H.
+    R8168H,
 }
 
 impl Card {
@@ -43,7 +45,7 @@ impl Card {
             Self::E1000 | Self::I82545 => "e1000",
             Self::Igb => "igb",
             Self::IgbVf => "igbvf",
-            Self::R8169 => "r8169",
+            Self::R8169 | Self::R8168H => "r8169",
         }
     }
 
@@ -77,6 +79,7 @@ impl Card {
             Self::Igb => "82576",
             Self::I82545 => "82545em",
             Self::R8169 => "r8168",
+            Self::R8168H => "r8168h",
             _ => "e1000",
         };
         for nic in nics {
@@ -260,7 +263,7 @@ impl Wired {
             .iter()
             .fold(config, |config, nic| config.nic(lab.nic(nic)));
         let guest = lab.rig.resume(config)?;
-        if card == Card::R8169 {
+        if card.driver() == "r8169" {
             // It wants the PHY's driver before it comes.
             guest.run("mp realtek")?;
         }

@@ -57,14 +57,22 @@ impl Bed {
             daemons.push((lan, serve(&netns, scratch.path(), hypernic, lan)?));
         }
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/linux");
-        let module = rig.module(Kernel::Stable, &recipe, "e1000")?;
+        let modules = ["e1000", "r8169"].map(|driver| {
+            let module = rig.module(Kernel::Stable, &recipe, driver);
+            module.map(|module| (driver, module))
+        });
+        let modules = modules
+            .into_iter()
+            .collect::<std::result::Result<Vec<_>, _>>()?;
         let program = std::env::current_exe().map_err(Error::io("find this program"))?;
         let mut configs = Vec::new();
         for guest in 0..2 {
             let mut config = GuestConfig::new(&format!("papers{guest}")).netns(&netns);
             config.smp = vcpus;
             config.mem_mib = 384;
-            config = config.file("/mod/e1000.ko", 0o644, module.clone());
+            for (driver, module) in &modules {
+                config = config.file(&format!("/mod/{driver}.ko"), 0o644, module.clone());
+            }
             for (name, content) in carried(&program)? {
                 config = config.file(&format!("/w/{name}"), 0o755, content);
             }
@@ -95,7 +103,7 @@ impl Bed {
         bed.set_up(&format!(
             "mp virtio_net && mp pktgen && {{ {WORK} serve >/run/serve.log 2>&1 </dev/null & }} && \
              until grep -q serving /run/serve.log; do usleep 50000; done"
-        ), |lan| !lan.e1000())?;
+        ), |lan| !lan.reloads())?;
         Ok(bed)
     }
 
@@ -106,7 +114,7 @@ impl Bed {
             .all(|g| g.sh_within("true", Duration::from_secs(20)).is_ok())
     }
 
-    /// Has both guests' e1000 driver loaded in this way.
+    /// Has both guests' e1000 and r8169 drivers loaded in this way.
     ///
     /// # Errors
     /// When it does not load, or a link does not come up.
@@ -115,13 +123,24 @@ impl Bed {
             return Ok(());
         }
         self.driver = None;
-        self.tuned.retain(|lan, _| !lan.e1000());
+        self.tuned.retain(|lan, _| !lan.reloads());
         self.down.clear();
-        let parameters = driver.parameters();
+        let (parameters, patches) = (driver.parameters(), driver.patches());
         self.set_up(
-            &format!("rmmod e1000 2>/dev/null; mp e1000 {parameters}"),
-            Lan::e1000,
+            &format!(
+                "rmmod e1000 r8169 2>/dev/null; mp e1000 {parameters}; mp realtek; mp r8169 {patches}"
+            ),
+            Lan::reloads,
         )?;
+        let usecs = driver.usecs();
+        for lan in LANS.into_iter().filter(|lan| lan.realtek()) {
+            for guest in 0..lan.guests() {
+                let interface = self.interface(lan, guest)?;
+                self.guests[guest].run(&format!(
+                    "ethtool -C {interface} rx-usecs {usecs} tx-usecs {usecs}"
+                ))?;
+            }
+        }
         self.driver = Some(driver);
         Ok(())
     }
@@ -158,7 +177,7 @@ impl Bed {
         each(&|index, guest| {
             for lan in lans(index) {
                 let far = match lan {
-                    Lan::Vale => lan.address(1 - index),
+                    Lan::Vale | Lan::RtlVale => lan.address(1 - index),
                     // No host is there yet.
                     Lan::Switch => continue,
                     _ => lan.host(),

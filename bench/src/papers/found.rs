@@ -69,7 +69,10 @@ impl<'a> Found<'a> {
     /// Whether two lines can be compared.
     pub fn beside(&self, other: &Self) -> bool {
         let way = |f: &Self| {
-            let kind = |j: &Job| (j.vcpus, j.way, std::mem::discriminant(&j.stream));
+            let kind = |j: &Job| {
+                let stream = std::mem::discriminant(&j.stream);
+                (j.vcpus, j.way, stream, j.setting.lan.realtek())
+            };
             f.line.jobs.first().map(kind)
         };
         self.line.metric == other.line.metric && way(self) == way(other)

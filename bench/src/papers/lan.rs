@@ -19,10 +19,14 @@ pub enum Lan {
     Virtio,
     /// The same without `VIRTIO_F_EVENT_IDX`.
     NoEventIdx,
+    /// Our RTL8168C over TAP, otherwise as `Tap`.
+    RtlTap,
+    /// Our RTL8168C on the built-in switch.
+    RtlVale,
 }
 
 /// All of them, in the order of their numbers.
-pub const LANS: [Lan; 8] = [
+pub const LANS: [Lan; 10] = [
     Lan::Tap,
     Lan::Adaptive,
     Lan::Vale,
@@ -31,6 +35,8 @@ pub const LANS: [Lan; 8] = [
     Lan::NoEventIdx,
     Lan::Fixed,
     Lan::Switch,
+    Lan::RtlTap,
+    Lan::RtlVale,
 ];
 
 impl Lan {
@@ -46,7 +52,7 @@ impl Lan {
 
     /// Whether it is a switch of ours and not a bridge of the host's.
     pub fn switched(self) -> bool {
-        matches!(self, Self::Vale | Self::Switch)
+        matches!(self, Self::Vale | Self::Switch | Self::RtlVale)
     }
 
     /// Its NICs' place on the guests' bus.
@@ -54,6 +60,7 @@ impl Lan {
         match self {
             // The line of `Adaptive`, not of QEMU's NIC, which is not to pay for ours.
             Self::Switch => 14,
+            Self::RtlVale => 15,
             _ => 5 + self.number(),
         }
     }
@@ -66,7 +73,17 @@ impl Lan {
 
     /// Whether the guest drives it with its e1000 driver.
     pub fn e1000(self) -> bool {
-        self.ours() || self == Self::Qemu
+        self.ours() && !self.realtek() || self == Self::Qemu
+    }
+
+    /// Whether the guest drives it with its r8169 driver.
+    pub fn realtek(self) -> bool {
+        matches!(self, Self::RtlTap | Self::RtlVale)
+    }
+
+    /// Whether its driver is loaded anew for other settings.
+    pub fn reloads(self) -> bool {
+        self.e1000() || self.realtek()
     }
 
     /// Which guests have a NIC there.
@@ -169,13 +186,25 @@ impl Driver {
         if let Some(rate) = self.rate {
             words += &each("InterruptThrottleRate", rate, 3);
         }
-        words += match self.load {
+        words += self.patches();
+        words
+    }
+
+    /// The parameters of what both drivers are patched with, which is all that r8169 has.
+    pub fn patches(self) -> &'static str {
+        match self.load {
             Load::Combining => "send_combining=1",
             Load::Csb => "csb=1",
             Load::Both => "send_combining=1 csb=1",
             Load::Stock | Load::Plain | Load::Mixed => "",
-        };
-        words
+        }
+    }
+
+    /// The delay that r8169 is given with `ethtool -C` in place of the rate, in microseconds; it has no choice of its own.
+    pub fn usecs(self) -> u32 {
+        // Rounded to the chip's units of 5 us, which suffice to 75.
+        let delay = self.rate.and_then(|rate| 1_000_000_u32.checked_div(rate));
+        delay.unwrap_or(0).next_multiple_of(5)
     }
 }
 
@@ -203,6 +232,15 @@ mod tests {
         assert!(driver(Load::Csb, None).starts_with("TxIntDelay=0,0,0,0,0,0 "));
         // Adaptive, Fixed and Switch are the second, the fifth and the last on the bus.
         assert!(driver(Load::Mixed, Some(0)).contains("Rate=0,3,0,0,3,3 "));
+    }
+
+    #[test]
+    fn r8169_gets_a_delay_in_its_units() {
+        let usecs = |rate| {
+            let load = Load::Plain;
+            Driver { load, rate }.usecs()
+        };
+        assert_eq!([None, Some(0), Some(16_000)].map(usecs), [0, 0, 65]);
     }
 
     #[test]

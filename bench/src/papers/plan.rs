@@ -1,6 +1,7 @@
 //! What is measured: each table and figure of the papers as lines, each line as one or several measurements.
 
 mod ancs;
+mod chips;
 mod nic_emu;
 mod settings;
 mod terms;
@@ -9,6 +10,7 @@ mod thesis;
 pub use terms::{Experiment, Job, Line, Look, Setting, Stream};
 
 use ancs::ancs;
+use chips::chips;
 use nic_emu::nic_emu;
 use thesis::thesis;
 
@@ -17,6 +19,7 @@ pub fn experiments(quick: bool) -> Vec<Experiment> {
     let mut all = thesis(quick);
     all.extend(ancs(quick));
     all.extend(nic_emu());
+    all.extend(chips());
     all
 }
 
@@ -42,7 +45,7 @@ mod tests {
             let wanted = [
                 "t3.1", "t3.2", "t3.3", "f3.3", "f3.4", "f3.5", "t4.1", "t4.2", "t4.3", "a3",
                 "a4.out", "a4.in", "a4.tap", "a4.vale", "a6", "a7", "a8", "a9", "n6.1", "n6.2",
-                "n6.3",
+                "n6.3", "c4.out", "c4.in", "c4.vale",
             ];
             assert_eq!(ids, wanted);
             assert!(

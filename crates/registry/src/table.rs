@@ -5,11 +5,21 @@ use std::sync::Arc;
 use e1000::Variant;
 use igb::Moderation;
 use model::Nic;
+use r8169::Variant as RealtekVariant;
 
 use crate::entry::{Choice, Function, Model, Models, Refusal, Settings};
 
 /// The models of this build. The first is the default.
-pub const MODELS: Models = Models(&[&E1000, &I82545EM, &I82544GC, &I82576, &R8168, &VIRTIO_NET]);
+pub const MODELS: Models = Models(&[
+    &E1000,
+    &I82545EM,
+    &I82544GC,
+    &I82576,
+    &R8168,
+    &R8168H,
+    &R8169S,
+    &VIRTIO_NET,
+]);
 
 static E1000: Model = Model {
     name: "e1000",
@@ -137,6 +147,32 @@ static R8168: Model = Model {
     aliases: &["r8169"],
     chip: "Realtek RTL8168C",
     remark: "Realtek",
+    make: |settings, _| r8168(RealtekVariant::Rtl8168C, settings),
+    ..R8168_FAMILY
+};
+
+static R8168H: Model = Model {
+    name: "r8168h",
+    chip: "Realtek RTL8168H, for drivers that know no older ones, as DPDK's",
+    remark: "Realtek, for DPDK",
+    make: |settings, _| r8168(RealtekVariant::Rtl8168H, settings),
+    ..R8168_FAMILY
+};
+
+static R8169S: Model = Model {
+    name: "r8169s",
+    chip: "Realtek RTL8169S, on a PCI bus, for drivers of its time",
+    remark: "Realtek, PCI",
+    make: |settings, _| r8168(RealtekVariant::Rtl8169S, settings),
+    ..R8168_FAMILY
+};
+
+/// What Realtek's have in common.
+const R8168_FAMILY: Model = Model {
+    name: "",
+    aliases: &[],
+    chip: "",
+    remark: "",
     // Its EEPROM cannot be written.
     nvm: 0,
     // Linux sets no moderation unless told to.
@@ -146,40 +182,40 @@ static R8168: Model = Model {
         Refusal {
             choice: Choice::Pause,
             with_vfs_only: false,
-            reason: "the r8168 has no pause: leave it out, or choose model = \"e1000\"",
+            reason: "r8168, r8168h and r8169s have no pause: leave it out, or choose model = \"e1000\"",
         },
         Refusal {
             choice: Choice::ReceiveThrottling,
             with_vfs_only: false,
-            reason: "the r8168 has no receive throttling: leave it out, or choose model = \"e1000\"",
+            reason: "r8168, r8168h and r8169s have no receive throttling: leave it out, or choose model = \"e1000\"",
         },
         Refusal {
             choice: Choice::QueuePairs,
             with_vfs_only: false,
-            reason: "the r8168 has one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
+            reason: "r8168, r8168h and r8169s have one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
         },
         Refusal {
             choice: Choice::SplitRings,
             with_vfs_only: false,
-            reason: "the r8168 has rings of one kind: leave split-rings out",
+            reason: "r8168, r8168h and r8169s have rings of one kind: leave split-rings out",
         },
         Refusal {
             choice: Choice::Mtu,
             with_vfs_only: false,
-            reason: "the r8168 tells its drivers no MTU: leave mtu out, and set it in the guest",
+            reason: "r8168, r8168h and r8169s tell their drivers no MTU: leave mtu out, and set it in the guest",
         },
         Refusal {
             choice: Choice::Standby,
             with_vfs_only: false,
-            reason: "the r8168 cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
+            reason: "r8168, r8168h and r8169s cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
         },
         Refusal {
             choice: Choice::HashReport,
             with_vfs_only: false,
-            reason: "the r8168 hashes no frames: leave hash-report out",
+            reason: "r8168, r8168h and r8169s hash no frames: leave hash-report out",
         },
     ],
-    make: |settings, _| r8168(settings),
+    make: |settings, _| r8168(RealtekVariant::Rtl8168C, settings),
     virtio: None,
 };
 
@@ -246,12 +282,12 @@ fn e1000(variant: Variant, settings: &Settings) -> Nic {
     e1000::new(config)
 }
 
-fn r8168(settings: &Settings) -> Nic {
+fn r8168(variant: RealtekVariant, settings: &Settings) -> Nic {
     let mut config = r8169::Config {
         csb: settings.csb,
         csb_poll: settings.csb_poll,
         moderation: settings.moderation,
-        ..r8169::Config::new(settings.mac)
+        ..r8169::Config::of(variant, settings.mac)
     };
     if let Some(negotiation) = settings.negotiation {
         config.negotiation = negotiation;

@@ -1,4 +1,7 @@
-//! Stock Linux and its own r8169 driver on our RTL8168C, and iPXE's. Times are printed, never asserted.
+//! Stock Linux and its own r8169 driver on our RTL8168C and RTL8168H, and iPXE's. Times are printed, never asserted.
+
+mod power;
+mod wired;
 
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
 use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, host, mac};
@@ -58,7 +61,9 @@ fn is_blameless(counters: &Counters) {
 
 fn has_no_complaints(guest: &Guest) {
     assert_eq!(guests::complaints(guest).unwrap(), Vec::<String>::new());
-    let log = guest.run("dmesg | grep -i r8169 || true").unwrap();
+    // Firmware for the 8168H is optional, and none of the guest's.
+    let log = guest.run("dmesg | grep -i r8169 | grep -v rtl_nic/rtl8168h || true");
+    let log = log.unwrap();
     for word in ["unknown", "fail", "error", "timed out", "can't"] {
         assert!(!log.contains(word), "{word}: {log}");
     }
@@ -312,11 +317,11 @@ fn segments_tags_and_long_frames_cross_between_an_r8168_and_other_models() {
     has_no_complaints(&guest);
 }
 
-/// What stock Linux must be able to do, whatever its age.
-fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
+/// What stock Linux must be able to do on a chip, whatever its age.
+fn the_basics((model, xid): (&str, &str), kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
     let lab = lab();
     lab.rig.image(kernel).unwrap_or_else(|why| panic!("{why}"));
-    let daemon = lab.run_of("r8168", "n0", "user").unwrap();
+    let daemon = lab.run_of(model, "n0", "user").unwrap();
     let config = GuestConfig::new("kernel").kernel(kernel);
     let guest = lab.rig.start(config.nic(lab.nic("n0"))).unwrap();
     let release = guest.run("uname -r").unwrap();
@@ -324,15 +329,19 @@ fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
     let version = parts.next().zip(parts.next());
     assert!(version.is_some_and(right), "{release}");
     let link = bring_up(&guest);
+    let interface = &link.interface;
+    let log = guest.run("dmesg | grep -i r8169").unwrap();
+    assert!(log.contains(&format!("XID {xid}")), "{log}");
+    let speed = guest.run(&format!("ethtool {interface}")).unwrap();
+    assert!(speed.contains("Speed: 1000Mb/s"), "{speed}");
     println!("{:?}", guests::ping_all(&guest, GATEWAY, 20).unwrap());
     for change in ["sg on tso on", "tx off"] {
         guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
         guest
-            .run(&format!("ethtool -K {} {change}", link.interface))
+            .run(&format!("ethtool -K {interface} {change}"))
             .unwrap();
     }
     guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
-    let interface = &link.interface;
     guest
         .run(&format!(
             "ethtool -S {interface}; ethtool -C {interface} rx-usecs 240; ip link set {interface} down"
@@ -341,20 +350,44 @@ fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
     guests::dhcp(&guest, interface).unwrap();
     guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
     let counters = daemon.counters().unwrap();
-    println!("{}{counters}", release);
+    println!("{release}{log}{counters}");
     assert!(counters.nic("n0", "tx_tso_frames") > 0, "{counters}");
     is_blameless(&counters);
     has_no_complaints(&guest);
 }
 
+const C: (&str, &str) = ("r8168", "3c4");
+const H: (&str, &str) = ("r8168h", "541");
+const S: (&str, &str) = ("r8169s", "008");
+
 #[test]
 fn r8169_of_linux_6_1_does_the_basics() {
-    the_basics(Kernel::Oldest, |version| version == (6, 1));
+    the_basics(C, Kernel::Oldest, |version| version == (6, 1));
 }
 
 #[test]
 fn r8169_of_the_newest_linux_of_debian_does_the_basics() {
-    the_basics(Kernel::Newest, |version| version > (6, 12));
+    the_basics(C, Kernel::Newest, |version| version > (6, 12));
+}
+
+#[test]
+fn r8169_does_the_basics_on_an_rtl8168h() {
+    the_basics(H, Kernel::Stable, |version| version >= (6, 12));
+}
+
+#[test]
+fn r8169_of_linux_6_1_does_the_basics_on_an_rtl8168h() {
+    the_basics(H, Kernel::Oldest, |version| version == (6, 1));
+}
+
+#[test]
+fn r8169_of_the_newest_linux_of_debian_does_the_basics_on_an_rtl8168h() {
+    the_basics(H, Kernel::Newest, |version| version > (6, 12));
+}
+
+#[test]
+fn r8169_does_the_basics_on_an_rtl8169s() {
+    the_basics(S, Kernel::Stable, |version| version >= (6, 12));
 }
 
 /// It polls ISR with nothing enabled, and has four descriptors each way.

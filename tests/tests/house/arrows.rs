@@ -52,7 +52,7 @@ const ROOMS: &[Room] = &[
     room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "lease", "model", "pci", "regs", "snapshot", "wire"],
         "82576: PF and VFs"),
     room("virtio-net", &["datapath", "frame", "guest-mem", "lease", "model", "snapshot", "wire"], "a virtio-net device"),
-    room("r8169", &["csb", "datapath", "frame", "guest-mem", "lease", "model", "regs", "snapshot", "wire"], "RTL8168C"),
+    room("r8169", &["csb", "datapath", "frame", "guest-mem", "lease", "model", "regs", "snapshot", "wire"], "RTL8168C, RTL8168H, RTL8169S"),
     room("registry", &["e1000", "igb", "model", "r8169", "virtio-net"], "the table of models"),
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),

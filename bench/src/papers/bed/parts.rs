@@ -88,9 +88,10 @@ pub fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Dae
             Lan::Fixed => "fixed:4000",
             _ => "guest",
         };
+        let model = if lan.realtek() { "r8168" } else { "e1000" };
         text.push_str(&format!(
             "[[nic]]\nname = \"n{guest}\"\nsocket-path = {:?}\nmac = \"{}\"\nport = \"{port}\"\n\
-             moderation = \"{moderation}\"\ncsb = true\nreceive-throttling = {}\n\n",
+             model = \"{model}\"\nmoderation = \"{moderation}\"\ncsb = true\nreceive-throttling = {}\n\n",
             socket(dir, lan, guest),
             lan.mac(guest),
             lan == Lan::Switch

@@ -17,11 +17,14 @@ use crate::core::chip::Chip;
 use crate::core::config::Config;
 use crate::core::eeprom::Eeprom;
 use crate::core::irq::Way;
+use crate::core::ocp::{self, Ocp};
 use crate::core::phy::{Effect, Phy};
 use crate::core::stats::Stat;
+use crate::core::wake::{Power, event};
+use crate::filter::wake;
 use crate::regs as r;
-use crate::regs::bits::{cause, eecr, phy_status};
-use crate::regs::identity::{BAR_IO, BAR_MMIO};
+use crate::regs::bits::{cause, eecr, phy_status, ready};
+use crate::regs::variant::BAR_IO;
 
 /// Registers of the PCIe PHY.
 pub(crate) const EPHY: usize = 32;
@@ -31,6 +34,8 @@ pub(crate) struct Registers {
     pub chip: Arc<Chip>,
     pub eeprom: Eeprom,
     pub phy: Phy,
+    /// The 8168H's.
+    pub ocp: Option<Ocp>,
     pub ephy: [u16; EPHY],
     /// How long auto-negotiation takes.
     pub negotiation: Nanos,
@@ -42,15 +47,23 @@ impl Registers {
         let mut new = Self {
             chip,
             eeprom: Eeprom::new(config.mac),
-            phy: Phy::new(config.link),
+            phy: Phy::new(config.link, config.variant.phy()),
+            ocp: None,
             ephy: [0; EPHY],
             negotiation: nanos(config.negotiation),
             work: Work::default(),
         };
-        new.load_eeprom();
+        new.power_up();
         new.phy.negotiated = new.phy.can_negotiate();
         new.chip.link_up.store(new.phy.link(), Ordering::Release);
         new
+    }
+
+    /// What is behind the registers, as after power-up.
+    fn power_up(&mut self) {
+        let ocp = self.chip.variant.has_ocp();
+        self.ocp = ocp.then(|| Ocp::new(self.eeprom.mac()));
+        self.load_eeprom();
     }
 
     /// What the EEPROM loads after power-up.
@@ -84,11 +97,42 @@ impl Registers {
                     }
             }
             r::PHY_STATUS => stored | self.phy_status(),
+            r::TCR => stored & self.tcr_mask() | self.tcr_fixed(),
+            r::MCU if self.ocp.is_some() => stored | ready::MCU,
             r::CSBAL => self.chip.csb.base().low,
             r::CSBAH => self.chip.csb.base().high,
             r::RX_MISSED => (self.chip.stats.get()[Stat::Missed as usize] & 0xff_ffff) as u32,
             _ => stored,
         }
+    }
+
+    /// Whether the registers are behind this BAR.
+    fn is_window(&self, bar: u8) -> bool {
+        bar == BAR_IO || bar == self.chip.variant.mmio_bar()
+    }
+
+    /// What the driver has set of TCR.
+    fn tcr_mask(&self) -> u32 {
+        self.chip.file.table().register(r::TCR).mask
+    }
+
+    /// What shows the chip.
+    fn tcr_fixed(&self) -> u32 {
+        let variant = self.chip.variant;
+        let empty = if variant.has_ocp() { ready::TCR } else { 0 };
+        u32::from(variant.xid()) << 20 | empty
+    }
+
+    /// What the registers say of wake-up has changed.
+    pub(crate) fn ask_to_wake(&self) {
+        let mut asked = wake::asked(&self.chip.file);
+        if let Some(ocp) = &self.ocp {
+            // Its drivers say so there.
+            if ocp.eri(ocp::ERI_FILTER) & ocp::ERI_MAGIC != 0 {
+                asked |= event::MAGIC;
+            }
+        }
+        self.chip.wake.ask(asked);
     }
 
     fn phy_status(&self) -> u32 {
@@ -138,7 +182,9 @@ impl Registers {
         }
         irq.raise(env, cause::LINK);
         drop(irq);
-        if !up {
+        if up {
+            self.chip.wake_by(env, event::LINK_UP);
+        } else {
             self.chip.settle();
         }
         // Packets that waited for the link, and senders that wait for a receiver that is off now.
@@ -161,10 +207,11 @@ impl Registers {
         self.chip.command.store(false, Ordering::Release);
         self.chip.stats.set(Default::default());
         let cable = self.phy.cable;
-        self.phy = Phy::new(cable);
+        self.phy = Phy::new(cable, self.chip.variant.phy());
         self.ephy = [0; EPHY];
         self.eeprom = Eeprom::new(self.eeprom.mac());
-        self.load_eeprom();
+        self.power_up();
+        self.ask_to_wake();
         self.work = Work::default();
         let mut irq = self.chip.irq.lock();
         irq.set_mitigation(env, 0, 0);
@@ -213,7 +260,7 @@ impl Counted for Registers {
 impl Control for Registers {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
         data.fill(0);
-        if !matches!(bar, BAR_IO | BAR_MMIO) {
+        if !self.is_window(bar) {
             return;
         }
         let mut word = None;
@@ -235,7 +282,7 @@ impl Control for Registers {
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
-        if !matches!(bar, BAR_IO | BAR_MMIO) || offset >= r::WINDOW.into() {
+        if !self.is_window(bar) || offset >= r::WINDOW.into() {
             return;
         }
         let mut at = offset as u32;
@@ -257,7 +304,10 @@ impl Control for Registers {
         std::mem::take(&mut self.work)
     }
 
-    fn reset(&mut self, env: &Env, _: ResetKind) {
+    fn reset(&mut self, env: &Env, kind: ResetKind) {
+        if kind == ResetKind::Bus {
+            self.chip.wake.set(env, Power::default());
+        }
         self.reset_all(env);
     }
 
@@ -271,6 +321,7 @@ impl Control for Registers {
             (false, true) => Way::Msi,
             (false, false) => Way::Line,
         };
+        self.chip.wake.set_power(env, state.d3, state.pme);
         self.chip.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };
     }

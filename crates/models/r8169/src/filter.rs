@@ -1,19 +1,22 @@
 //! Which frames are received (RCR, IDR, MAR).
 
+pub(crate) mod wake;
+
 use regs::File;
 
 use crate::core::queues::Group;
 use crate::regs as r;
 use crate::regs::bits::rcr;
+use crate::regs::variant::Variant;
 
 /// Whether frames to `dst` are received.
 #[inline]
-pub(crate) fn accepts(file: &File, dst: [u8; 6]) -> bool {
+pub(crate) fn accepts(variant: Variant, file: &File, dst: [u8; 6]) -> bool {
     let on = |bit| file.get(r::RCR) & bit != 0;
     match Group::of(dst) {
         Group::Station => on(rcr::AAP) || on(rcr::APM) && is_station(file, dst),
         Group::Broadcast => on(rcr::AB),
-        Group::Multicast => on(rcr::AM) && is_hashed(file, dst),
+        Group::Multicast => on(rcr::AM) && is_hashed(variant, file, dst),
     }
 }
 
@@ -32,9 +35,13 @@ fn hash(dst: [u8; 6]) -> u32 {
 }
 
 /// Unlike the 8169, the 8168 has the eight bytes of MAR in the order of a big-endian number.
-fn is_hashed(file: &File, dst: [u8; 6]) -> bool {
+fn is_hashed(variant: Variant, file: &File, dst: [u8; 6]) -> bool {
     let bit = hash(dst);
-    let byte = 7 - bit / 8;
+    let byte = if variant.is_first() {
+        bit / 8
+    } else {
+        7 - bit / 8
+    };
     let word = file.get(if byte < 4 { r::MAR0_3 } else { r::MAR4_7 });
     word >> (byte % 4 * 8 + bit % 8) & 1 != 0
 }
@@ -43,8 +50,10 @@ fn is_hashed(file: &File, dst: [u8; 6]) -> bool {
 mod tests {
     use super::*;
 
-    /// As Linux sets it: bit b of two words, which are swapped, and so are their bytes.
-    fn set(file: &File, dst: [u8; 6]) {
+    const C: Variant = Variant::Rtl8168C;
+
+    /// As Linux sets it: bit b of two words, which for the 8168 are swapped, and so are their bytes.
+    fn set(variant: Variant, file: &File, dst: [u8; 6]) {
         let mut crc = u32::MAX;
         for byte in dst {
             for bit in 0..8 {
@@ -55,22 +64,27 @@ mod tests {
         let bit = crc >> 26;
         let mut filter = [0u32; 2];
         filter[bit as usize >> 5] |= 1 << (bit & 31);
-        file.set(r::MAR0_3, filter[1].swap_bytes());
-        file.set(r::MAR4_7, filter[0].swap_bytes());
+        if variant != Variant::Rtl8169S {
+            filter = [filter[1].swap_bytes(), filter[0].swap_bytes()];
+        }
+        file.set(r::MAR0_3, filter[0]);
+        file.set(r::MAR4_7, filter[1]);
     }
 
     #[test]
     fn groups_are_let_in_by_the_hash_that_linux_writes() {
-        let file = File::new(r::table());
-        for last in 0..=255 {
-            let dst = [1, 0, 0x5e, 0, 0, last];
-            set(&file, dst);
-            assert!(!accepts(&file, dst), "AM is off");
-            file.set(r::RCR, rcr::AM);
-            assert!(accepts(&file, dst));
-            let others = (0..=255).filter(|i| accepts(&file, [1, 0, 0x5e, 0, 0, *i]));
-            assert!(others.count() < 20, "one bit of 64");
-            file.set(r::RCR, 0);
+        for variant in [C, Variant::Rtl8168H, Variant::Rtl8169S] {
+            let file = File::new(r::table());
+            for last in 0..=255 {
+                let dst = [1, 0, 0x5e, 0, 0, last];
+                set(variant, &file, dst);
+                assert!(!accepts(variant, &file, dst), "AM is off");
+                file.set(r::RCR, rcr::AM);
+                assert!(accepts(variant, &file, dst));
+                let others = (0..=255).filter(|i| accepts(variant, &file, [1, 0, 0x5e, 0, 0, *i]));
+                assert!(others.count() < 20, "one bit of 64");
+                file.set(r::RCR, 0);
+            }
         }
     }
 
@@ -84,7 +98,7 @@ mod tests {
         let (own, other) = ([2, 2, 3, 4, 5, 6], [2, 2, 3, 4, 5, 7]);
         let all = |bits| {
             file.set(r::RCR, bits);
-            [own, other, [0xff; 6], [1, 0, 0x5e, 0, 0, 1]].map(|dst| accepts(&file, dst))
+            [own, other, [0xff; 6], [1, 0, 0x5e, 0, 0, 1]].map(|dst| accepts(C, &file, dst))
         };
         file.set(r::MAR0_3, u32::MAX);
         file.set(r::MAR4_7, u32::MAX);

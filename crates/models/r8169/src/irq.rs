@@ -18,13 +18,14 @@ pub(crate) const SENT: u16 = cause::TOK | cause::TER | cause::TDU;
 /// Causes that only say that frames were received, or could not be.
 pub(crate) const RECEIVED: u16 = cause::ROK | cause::RER | cause::RDU;
 
-/// A tick of TCTR: 125 MHz.
+/// A tick of TCTR: 125 MHz, or those of a PCI bus in the 8169.
 const TICK: Nanos = 8;
-/// TCTR has 32 bits.
-const WRAP: Nanos = TICK << 32;
+const PCI_TICK: Nanos = 30;
 
 /// Units of IntrMitigate's times by the scale (8168).
 const UNITS_1000: [Nanos; 4] = [5_000, 40_000, 80_000, 160_000];
+/// The same of the 8169.
+const UNITS_1000_FIRST: [Nanos; 4] = [320, 2_560, 5_120, 10_240];
 const UNITS_100: [Nanos; 4] = [2_560, 20_480, 40_960, 81_920];
 const UNITS_10: [Nanos; 4] = [40_960, 327_680, 655_360, 1_310_720];
 
@@ -99,6 +100,7 @@ impl Irq {
     fn unit(&self) -> Nanos {
         let scale = usize::from(self.scale & 3);
         match self.mbits {
+            1000 if self.first => UNITS_1000_FIRST[scale],
             1000 => UNITS_1000[scale],
             100 => UNITS_100[scale],
             _ => UNITS_10[scale],
@@ -266,15 +268,24 @@ impl Irq {
         self.apply(env);
     }
 
+    fn tick_len(&self) -> Nanos {
+        if self.first { PCI_TICK } else { TICK }
+    }
+
+    /// TCTR has 32 bits.
+    pub fn wrap(&self) -> Nanos {
+        self.tick_len() << 32
+    }
+
     /// TCTR.
     pub fn timer(&self, now: Nanos) -> u32 {
-        (self.elapsed(now) / TICK) as u32
+        (self.elapsed(now) / self.tick_len()) as u32
     }
 
     /// Nanoseconds since TCTR was 0.
     pub fn elapsed(&self, now: Nanos) -> Nanos {
         // A clock that goes on elsewhere may be younger than that.
-        now.wrapping_sub(self.timer_base) % WRAP
+        now.wrapping_sub(self.timer_base) % self.wrap()
     }
 
     /// TCTR was written, which makes it 0.
@@ -294,11 +305,11 @@ impl Irq {
         if timer_int == 0 {
             return None;
         }
-        let (at, elapsed) = (Nanos::from(timer_int) * TICK, self.elapsed(now));
+        let (at, elapsed) = (Nanos::from(timer_int) * self.tick_len(), self.elapsed(now));
         let ahead = if elapsed < at {
             at - elapsed
         } else {
-            at + WRAP - elapsed
+            at + self.wrap() - elapsed
         };
         Some(now + ahead)
     }
@@ -326,8 +337,8 @@ impl Irq {
         }
         if let Some(at) = self.timer.filter(|at| *at <= now) {
             self.latch(cause::TIMEOUT);
-            let missed = (now - at) / WRAP + 1;
-            self.timer = Some(at + missed * WRAP);
+            let missed = (now - at) / self.wrap() + 1;
+            self.timer = Some(at + missed * self.wrap());
         }
         if self.throttled.is_some_and(|until| until <= now) {
             self.throttled = None;

@@ -1,4 +1,4 @@
-//! The Realtek RTL8168C as a pure state machine.
+//! The Realtek RTL8168C, RTL8168H and RTL8169S as a pure state machine.
 //!
 //! [`new`] gives the three parts of [`model::Nic`]. Registers are described by one table ([`regs::REGISTERS`]), which
 //! also writes `docs/registers/r8169.md`.
@@ -24,12 +24,12 @@ use model::{Nic, Watch};
 use crate::control::Registers;
 use crate::core::chip::Chip;
 pub use crate::core::config::Config;
-pub use crate::regs::identity::{BAR_IO, BAR_MMIO};
+pub use crate::regs::variant::{BAR_IO, BAR_MMIO, Variant};
 
 /// A NIC fresh from power-up: bus mastering off, link standing if the cable is in.
 pub fn new(config: Config) -> Nic {
     let chip = Arc::new(Chip::new(&config));
-    let mut identity = regs::identity::identity();
+    let mut identity = config.variant.identity();
     if config.csb {
         identity.subsystem = ::csb::SUBSYSTEM;
     }

@@ -2,7 +2,7 @@
 //! accesses of any width.
 
 pub(crate) mod bits;
-pub(crate) mod identity;
+pub(crate) mod variant;
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use Status::{Implemented as YES, Stored};
 
 const NO_LED: Status = Stored("an emulated NIC has no LEDs");
 const NO_HIGH_PRIORITY: Status = Stored("no driver uses the second transmit ring");
-const NO_WAKE: Status = Stored("wake-up is pending");
+const NO_WAKE: Status = Stored("no pattern wakes");
 const NO_MCU: Status = Stored("there is no microcontroller");
 const NO_EPHY: Status = Stored("an emulated PCIe link needs no tuning");
 
@@ -54,6 +54,8 @@ regs::registers! { pub,
     CSBAL         0xa0 RW 0x0000_0000 0xffff_ffff "not Realtek's; docs/csb.md" YES;
     CSBAH         0xa4 RW 0x0000_0000 0xffff_ffff "not Realtek's; docs/csb.md" YES;
     RXKICK        0xa8 WO 0x0000_0000 0x0000_0000 "not Realtek's; docs/csb.md" YES;
+    OCPDR         0xb0 Command 0x0000_0000 0xffff_ffff "8168H: B0h" YES;
+    GPHY_OCP      0xb8 Command 0x0000_0000 0xffff_ffff "8168H: B8h" YES;
     MCU           0xd0 RW 0x0000_0000 0xffff_ffff "D0h to D3h" NO_MCU;
     RMS           0xd8 RW 0x0000_0000 0xffff_0000 "DAh" YES;
     EFUSEAR       0xdc Command 0x0000_0000 0xffff_ffff "DCh" NO_EPHY;
@@ -92,6 +94,12 @@ The table does not show the following:
 - EECR reaches a 93C46 by its pins; it cannot be written.
 - PHYAR reaches the PHY, an RTL8211B. 1Fh selects one of its pages; those but the first keep what is written.
 - CSIAR, ERIAR, EPHYAR and EFUSEAR finish every command at once. EPHYAR keeps what is written, the others read 0.
+- CONFIG3 (54h) and CONFIG5 (56h) say what wakes the guest: a magic packet, the link, frames to the own address, to groups, to all.
+- In the RTL8168H (`--model r8168h`), TCR shows XID 541h and an empty FIFO (bit 11), and D3h reads 32h and what is written. OCPDR
+  reaches its MAC, GPHY_OCP its PHY, and ERIAR what its microcontroller has; all of them keep what is written. Bit 16 of DCh in ERI
+  is its magic packet. FUNC_EVENT bit 19 closes the receiver. In the RTL8168C, OCPDR and GPHY_OCP read 0 and ignore writes.
+- The RTL8169S (`--model r8169s`) has XID 008h. TCTR counts at 33 MHz, the hash in MAR has its bytes in the other order, and the units of
+  IntrMitigate at 1 Gb/s are 0.32, 2.56, 5.12 and 10.24 us.
 - RMS counts the FCS. Its lower 14 bits are the limit; 0 is none.
 - CPCR_MITIGATE is CPlusCmd (E0h) and IntrMitigate (E2h).
 - CSBAL and CSBAH read 0, and they and RXKICK ignore writes, unless the NIC is configured with a Communication Status Block

@@ -5,6 +5,8 @@
 //! wait.
 
 mod csb;
+mod lease;
+mod offer;
 mod place;
 mod run;
 mod verdict;
@@ -13,24 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::csb::at;
-use datapath::counters::{count, count_alone};
+use datapath::RECEIVED;
+use datapath::counters::count;
 use datapath::csb::CsbPage;
-use datapath::{Offered, RECEIVED, with_expanded};
-use frame::{Batch, Caps, Cut, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Group, RxState, RxTally, fetch};
+use crate::core::queues::{RxState, RxTally, fetch};
 use crate::core::stats::Stat;
+use crate::core::wake::event;
 use crate::filter;
 use crate::irq::Received;
 use crate::regs as r;
 use crate::regs::bits::cause;
-use crate::rx::place::{Placed, Placing, Settings};
+use crate::rx::csb::LOOK;
+use crate::rx::offer::{enter, place_all};
 
-/// After this time the ring is looked at again.
-const LOOK: Nanos = 1_000_000;
 /// Times in one call that buffers given through a CSB are taken up in the last moment.
 const ROUNDS: u32 = 4;
 
@@ -42,6 +44,9 @@ pub(crate) struct Receiver {
 impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let chip = &*self.chip;
+        if chip.wake.armed() & event::FRAMES != 0 {
+            wake(chip, env, batch, picks);
+        }
         let view = env.memory.view();
         let page = chip.csb_wanted(env, &view);
         let Some(mut state) = chip.rx.reach() else {
@@ -49,10 +54,22 @@ impl Receive for Receiver {
             return 0;
         };
         let mut dealt = 0;
+        let mut leased = RxTally::default();
+        while dealt < picks.len() {
+            let rest = (batch, &picks[dealt..]);
+            let (placed, locked) = lease::place(chip, &view, state, rest, &mut leased);
+            (dealt, state) = (dealt + placed, locked);
+            if placed == 0 {
+                break;
+            }
+        }
         if chip.rx_on() {
             for _ in 0..ROUNDS {
                 let known = page.and_then(|page| csb::tail(chip, &page, &state));
                 dealt += place_all(chip, &view, &mut state, batch, &picks[dealt..]);
+                if state.tally.buffers + leased.buffers > 0 {
+                    state.vain = 0;
+                }
                 let short = dealt < picks.len();
                 let settle = |page| csb::settle((chip, &view), &page, &mut state, (known, short));
                 if !page.is_some_and(settle) {
@@ -60,12 +77,15 @@ impl Receive for Receiver {
                 }
             }
         } else {
-            count(&chip.counters.rx_disabled, picks.len() as u64);
+            count(&chip.counters.rx_disabled, (picks.len() - dealt) as u64);
             dealt = picks.len();
         }
-        let tally = std::mem::take(&mut state.tally);
+        let mut tally = std::mem::take(&mut state.tally);
         enter(chip, &tally);
+        tally.add(&leased);
+        let relieved = state.relieved();
         let wanted = tell(page, &tally, &state);
+        let patience = csb::patience(page, &state);
         drop(state);
         let short = dealt < picks.len();
         // Others that wait may find room, too.
@@ -74,10 +94,11 @@ impl Receive for Receiver {
             count(&chip.counters.rx_back_pressure, 1);
             chip.short.store(true, Ordering::Release);
         }
-        if chip.rx.relieve() || room {
+        if chip.rx.relieve() || room || relieved {
             chip.waiters.wake();
         }
-        report((chip, env), &tally, short, (page, wanted));
+        let patience = short.then_some(patience);
+        report((chip, env), &tally, patience, (page, wanted));
         dealt
     }
 
@@ -117,11 +138,14 @@ impl Receive for Receiver {
             return;
         }
         count(&chip.counters.rx_looks, 1);
-        if has_room(chip, env) {
-            chip.stop_waiting();
-        } else if chip.waiters.any() {
+        match room_or_patience(chip, env) {
+            None => chip.stop_waiting(),
             // Without them no sender is left, or it has not slept yet and tries once more.
-            look_later(chip, env);
+            Some(patience) if chip.waiters.any() => {
+                let mut irq = chip.irq.lock();
+                irq.set_look(env, env.clock.now() + patience);
+            }
+            Some(_) => {}
         }
     }
 }
@@ -138,7 +162,8 @@ impl Receiver {
         let view = env.memory.view();
         let page = chip.csb_wanted(env, &view);
         let mut state = chip.rx.reach()?;
-        let taken = if chip.rx_on() {
+        // With others about, frames are copied without the lock.
+        let taken = if chip.rx_on() && !state.crowded() {
             take(&view, &mut state)
         } else {
             // A batch counts them.
@@ -148,6 +173,7 @@ impl Receiver {
         enter(chip, &tally);
         let wanted = tell(page, &tally, &state);
         if let Some(page) = page.filter(|_| taken.is_some()) {
+            state.vain = 0;
             csb::settle((chip, &view), &page, &mut state, (None, false));
         }
         drop(state);
@@ -155,47 +181,49 @@ impl Receiver {
         if chip.rx.relieve() || room {
             chip.waiters.wake();
         }
-        report((chip, env), &tally, false, (page, wanted));
+        report((chip, env), &tally, None, (page, wanted));
         taken
     }
 }
 
-/// Has the ring looked at in a millisecond.
-fn look_later(chip: &Chip, env: &Env) {
-    let mut irq = chip.irq.lock();
-    irq.set_look(env, env.clock.now() + LOOK);
+/// Shows frames to a guest that sleeps.
+#[cold]
+fn wake(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
+    if !chip.link_up.load(Ordering::Acquire) {
+        return;
+    }
+    for frame in picks.iter().filter_map(|pick| batch.get((*pick).into())) {
+        let armed = chip.wake.armed();
+        let events = filter::wake::events(chip.variant, &chip.file, armed, &frame);
+        chip.wake_by(env, events);
+    }
 }
 
-/// Whether a frame would find a descriptor, or is not to wait for one.
-fn has_room(chip: &Chip, env: &Env) -> bool {
+/// `None`: a frame would find a descriptor, or is not to wait for one. Otherwise the time until the next look.
+fn room_or_patience(chip: &Chip, env: &Env) -> Option<Nanos> {
     let view = env.memory.view();
     let page = chip.csb_wanted(env, &view);
     // The one who holds it looks itself.
     let Some(mut state) = chip.rx.reach() else {
-        return false;
+        return Some(LOOK);
     };
     let known = page.and_then(|page| csb::tail(chip, &page, &state));
     let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
-    let mut room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
+    let leased = state.fence == Some(state.next);
+    let free = !leased && !matches!(fetch(&view, base, state.next), Ok(None));
+    let mut room = !chip.rx_on() || free;
     if let Some(page) = page {
-        room |= csb::settle((chip, &view), &page, &mut state, (known, !room));
+        room = !chip.rx_on() || csb::look(chip, &page, &mut state, room);
+        let news = csb::settle((chip, &view), &page, &mut state, (known, !room));
+        // Unless they are looked for again soon.
+        room |= news && csb::asks(&state);
     }
+    let patience = (!room).then(|| csb::patience(page, &state));
     drop(state);
     if chip.rx.relieve() {
         chip.waiters.wake();
     }
-    room
-}
-
-/// Enters what was counted, under the lock.
-fn enter(chip: &Chip, tally: &RxTally) {
-    count_alone(&chip.counters.rx_frames, tally.frames.into());
-    count_alone(&chip.counters.rx_bytes, tally.bytes);
-    chip.stats.add(Stat::RxOk, tally.frames.into());
-    chip.stats.add(Stat::RxError, tally.errors.into());
-    for (group, n) in Group::ALL.iter().zip(tally.groups) {
-        chip.stats.add(group.stat(), n);
-    }
+    patience
 }
 
 /// With a CSB: descriptors up to the next one are done. Whether the guest wants to hear of it.
@@ -204,11 +232,11 @@ fn tell(page: Option<CsbPage<'_>>, tally: &RxTally, state: &RxState) -> Option<b
     Some(page.received(state.next))
 }
 
-/// One interrupt decision.
+/// One interrupt decision. `short`: frames wait, and the ring is looked at again after this time.
 fn report(
     (chip, env): (&Chip, &Env),
     tally: &RxTally,
-    short: bool,
+    short: Option<Nanos>,
     (page, wanted): (Option<CsbPage<'_>>, Option<bool>),
 ) {
     let mut what = Received {
@@ -223,7 +251,7 @@ fn report(
     if tally.fault {
         what.now |= cause::SYSTEM_ERROR;
     }
-    if short {
+    if short.is_some() {
         what.now |= cause::RDU;
     }
     if what.frames == 0 && what.now == 0 {
@@ -231,78 +259,11 @@ fn report(
     }
     let mut irq = chip.irq.lock();
     let causes = irq.received(env, what);
-    if short {
-        irq.set_look(env, env.clock.now() + LOOK);
+    if let Some(patience) = short {
+        irq.set_look(env, env.clock.now() + patience);
     }
     drop(irq);
     if let Some(page) = page {
         page.store(at::HOST_ISR, causes.into());
     }
-}
-
-/// Places the frames that are wanted, as far as there are descriptors. Returns how many were dealt with.
-fn place_all(
-    chip: &Chip,
-    view: &View<'_>,
-    state: &mut RxState,
-    batch: &Batch<'_>,
-    picks: &[u16],
-) -> usize {
-    let settings = Settings::of(chip);
-    for (at, pick) in picks.iter().enumerate() {
-        let Some(frame) = batch.get(usize::from(*pick)) else {
-            continue;
-        };
-        let dst = frame.head().first_chunk::<6>().copied();
-        let Some(dst) = dst.filter(|dst| filter::accepts(&chip.file, *dst)) else {
-            count_alone(&chip.counters.rx_filtered, 1);
-            continue;
-        };
-        let mut placing = Placing {
-            chip,
-            view,
-            settings,
-            state,
-            group: Group::of(dst),
-            station: filter::is_station(&chip.file, dst),
-        };
-        if !offer(&mut placing, &frame) {
-            return at;
-        }
-    }
-    picks.len()
-}
-
-/// Gives the driver a frame. `false`: there are too few descriptors, and nothing has changed.
-fn offer(placing: &mut Placing<'_, '_>, frame: &Frame<'_>) -> bool {
-    with_expanded(frame, |offered| match offered {
-        Offered::Whole => all(placing, |i| (i == 0).then_some(*frame)),
-        Offered::Expanded(frames) => all(placing, |i| frames.get(i)),
-        Offered::Invalid => {
-            count_alone(&placing.chip.counters.rx_invalid, 1);
-            true
-        }
-    })
-}
-
-/// Places all of these frames, or none.
-fn all<'b>(placing: &mut Placing<'_, '_>, frames: impl Fn(usize) -> Option<Frame<'b>>) -> bool {
-    let begin = placing.state.next;
-    let tally = placing.state.tally;
-    placing.state.filled.clear();
-    let mut i = 0;
-    while let Some(frame) = frames(i) {
-        i += 1;
-        match placing.one(&frame) {
-            Placed::Yes => {}
-            Placed::No(counter) => count_alone(counter, 1),
-            Placed::NoRoom => {
-                placing.state.next = begin;
-                placing.state.tally = tally;
-                return false;
-            }
-        }
-    }
-    placing.publish();
-    true
 }

@@ -11,7 +11,7 @@
 pub mod v1;
 
 pub use snapshot::{Kind, StateError};
-pub use v1::{Adaptive, Eeprom, Held, Interrupts, KIND, Phase, Phy, V1, Way};
+pub use v1::{Adaptive, Eeprom, Held, Interrupts, KIND, Ocp, Phase, Phy, Power, V1, Way};
 
 /// The state as this program saves it.
 pub type State = V1;

@@ -12,8 +12,10 @@ use snapshot::State;
 use crate::control::{EPHY, Registers};
 use crate::core::eeprom::{self, Eeprom, Phase};
 use crate::core::irq::{Held, Irq, Way};
+use crate::core::ocp::Ocp;
 use crate::core::phy::{PAGES, Phy, REGISTERS, WRITABLE};
 use crate::core::queues::MOST;
+use crate::core::wake::Power;
 use crate::regs as r;
 use crate::regs::bits::{cause, cpcr, mitigate};
 use crate::state::{StateError, v1};
@@ -24,8 +26,6 @@ const AHEAD: i64 = 1_000_000_000;
 const NEGOTIATION: i64 = 3600 * 1_000_000_000;
 /// What no count of a saved state reaches.
 const MOST_COUNT: u64 = 1 << 62;
-/// TCTR has 32 bits of 8 ns.
-const ROUND: u64 = 8 << 32;
 /// Frames that IntrMitigate holds at most.
 const MOST_HELD: u32 = 15 * mitigate::FRAMES;
 
@@ -67,11 +67,14 @@ impl Registers {
     /// Becomes what was saved.
     pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
         let v1::V1 {
+            xid,
             registers,
             statistics,
             ephy,
             eeprom,
             phy,
+            ocp,
+            power,
             tx_next,
             rx_next,
             command,
@@ -81,6 +84,8 @@ impl Registers {
             interrupts,
         } = &decode(blob)?;
         let chip = Arc::clone(&self.chip);
+        let variant = chip.variant;
+        check(*xid == variant.xid(), "xid", *xid, "this is another chip")?;
         let words = load_words(registers)?;
         let csb = [r::CSBAL, r::CSBAH].map(|id| {
             let saved = words.iter().find(|(found, ..)| *found == id);
@@ -97,7 +102,8 @@ impl Registers {
             why: "another number of registers",
         })?;
         let eeprom = load_eeprom(eeprom, self.eeprom.mac())?;
-        let phy = load_phy(phy)?;
+        let phy = load_phy(phy, variant.phy())?;
+        let ocp = load_ocp(ocp.as_ref(), variant.has_ocp())?;
         check(
             *link_up == phy.link(),
             "link_up",
@@ -109,12 +115,13 @@ impl Registers {
         let mode = chip.irq.lock().adaptive.mode;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let now = env.clock.now();
-        let mut irq = load_interrupts(interrupts, now, negotiation.max(NEGOTIATION))?;
+        let new = Irq::new(variant.is_first(), mode);
+        let mut irq = load_interrupts(interrupts, new, now, negotiation.max(NEGOTIATION))?;
         irq.adaptive.mode = mode;
 
         // Nothing fails from here on.
         let mut tx = chip.tx.lock();
-        let mut rx = chip.rx.lock();
+        let mut rx = chip.rx.settle();
         tx.reset();
         rx.reset();
         (tx.next, rx.next) = (*tx_next, *rx_next);
@@ -127,7 +134,19 @@ impl Registers {
         chip.command.store(*command, Ordering::Release);
         chip.link_up.store(*link_up, Ordering::Release);
         chip.awake.store(*awake, Ordering::Release);
-        (self.ephy, self.eeprom, self.phy) = (ephy, eeprom, phy);
+        (self.ephy, self.eeprom, self.phy, self.ocp) = (ephy, eeprom, phy, ocp);
+        let v1::Power {
+            d3,
+            pme_enabled,
+            pme_status,
+        } = *power;
+        let power = Power {
+            d3,
+            pme_enabled,
+            pme_status,
+        };
+        chip.wake.set(env, power);
+        self.ask_to_wake();
         if self.phy.can_negotiate() && !self.phy.negotiated {
             irq.link.get_or_insert(now);
         }
@@ -195,7 +214,21 @@ fn load_eeprom(state: &v1::Eeprom, mac: [u8; 6]) -> Result<Eeprom, StateError> {
     Ok(live)
 }
 
-fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
+fn load_ocp(state: Option<&v1::Ocp>, there: bool) -> Result<Option<Ocp>, StateError> {
+    let right = state.is_some() == there;
+    check(right, "ocp", state.is_some(), "not what the chip has")?;
+    let Some(v1::Ocp { mac, phy, eri }) = state else {
+        return Ok(None);
+    };
+    let refused = |value: u32| StateError::Field {
+        field: "ocp",
+        value: value.into(),
+        why: "no such place, or not what it can hold",
+    };
+    Ocp::of_entries([mac, phy, eri]).map(Some).map_err(refused)
+}
+
+fn load_phy(state: &v1::Phy, id: u16) -> Result<Phy, StateError> {
     let v1::Phy {
         registers,
         page,
@@ -209,7 +242,7 @@ fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
         len as u64,
         "another number of registers",
     )?;
-    let mut live = Phy::new(*cable);
+    let mut live = Phy::new(*cable, id);
     let reset = live.registers[0];
     for (at, &value) in registers.iter().enumerate() {
         if at < REGISTERS {
@@ -230,6 +263,7 @@ fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
 
 fn load_interrupts(
     state: &v1::Interrupts,
+    new: Irq,
     now: Nanos,
     negotiation: i64,
 ) -> Result<Irq, StateError> {
@@ -272,7 +306,7 @@ fn load_interrupts(
         "no such speed",
     )?;
     check(
-        *elapsed < ROUND,
+        *elapsed < new.wrap(),
         "interrupts.elapsed",
         *elapsed,
         "TCTR has 32 bits",
@@ -293,7 +327,7 @@ fn load_interrupts(
         timer_base: now.wrapping_sub(*elapsed),
         link: time("interrupts.link", link, negotiation)?,
         adaptive: load_adaptive(adaptive, now)?,
-        ..Irq::default()
+        ..new
     })
 }
 

@@ -8,7 +8,9 @@ use model::{Env, Nanos};
 use crate::control::Registers;
 use crate::core::eeprom::{Eeprom, Phase};
 use crate::core::irq::{Held, Irq, Way};
+use crate::core::ocp::Ocp;
 use crate::core::phy::Phy;
+use crate::core::wake::Power;
 use crate::regs as r;
 use crate::regs::bits::cause;
 use crate::state::v1;
@@ -21,7 +23,7 @@ fn relative(at: Nanos, now: Nanos) -> i64 {
 impl Registers {
     pub(super) fn state(&self, env: &Env) -> v1::V1 {
         let chip = &*self.chip;
-        let (tx, rx) = (chip.tx.lock(), chip.rx.lock());
+        let (tx, rx) = (chip.tx.lock(), chip.rx.settle());
         let irq = chip.irq.lock();
         let now = env.clock.now();
         let csb = chip.csb.base();
@@ -35,11 +37,14 @@ impl Registers {
             })
         });
         v1::V1 {
+            xid: chip.variant.xid(),
             registers: words.collect(),
             statistics: chip.stats.get(),
             ephy: self.ephy.to_vec(),
             eeprom: eeprom(&self.eeprom),
             phy: phy(&self.phy),
+            ocp: self.ocp.as_ref().map(ocp),
+            power: power(chip.wake.power()),
             tx_next: tx.next,
             rx_next: rx.next,
             command: chip.command.load(Ordering::Acquire),
@@ -69,6 +74,7 @@ fn eeprom(live: &Eeprom) -> v1::Eeprom {
 fn phy(live: &Phy) -> v1::Phy {
     let Phy {
         registers,
+        id: _, // the chip's
         page,
         cable,
         negotiated,
@@ -81,8 +87,27 @@ fn phy(live: &Phy) -> v1::Phy {
     }
 }
 
+fn ocp(live: &Ocp) -> v1::Ocp {
+    let [mac, phy, eri] = live.entries();
+    v1::Ocp { mac, phy, eri }
+}
+
+fn power(live: Power) -> v1::Power {
+    let Power {
+        d3,
+        pme_enabled,
+        pme_status,
+    } = live;
+    v1::Power {
+        d3,
+        pme_enabled,
+        pme_status,
+    }
+}
+
 fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
     let Irq {
+        first: _, // the chip's
         isr,
         fresh: _, // it is read before it is acknowledged
         imr,

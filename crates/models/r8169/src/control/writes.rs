@@ -24,7 +24,11 @@ impl Registers {
         let stored = self.chip.file.get_at(id, element);
         let merged = stored & !lanes | value & lanes;
         match id {
-            r::IDR0_3 | r::IDR4_5 | r::CONFIG3_5 => self.write_locked(id, merged),
+            r::IDR0_3 | r::IDR4_5 => self.write_locked(id, merged),
+            r::CONFIG3_5 => {
+                self.write_locked(id, merged);
+                self.ask_to_wake();
+            }
             r::DTCCR_LOW => self.write_dtccr(merged),
             r::TNPDS_LOW | r::TNPDS_HIGH => {
                 let mut tx = self.chip.tx.lock();
@@ -32,7 +36,7 @@ impl Registers {
                 tx.reset();
             }
             r::RDSAR_LOW | r::RDSAR_HIGH => {
-                let mut rx = self.chip.rx.lock();
+                let mut rx = self.chip.rx.settle();
                 self.set(id, merged);
                 self.chip.setup.changed();
                 rx.reset();
@@ -57,6 +61,14 @@ impl Registers {
             r::PHYAR => self.write_phyar(env, merged),
             r::CSIAR => self.write_csiar(merged),
             r::ERIAR => self.write_eriar(merged),
+            r::OCPDR => self.write_ocpdr(merged),
+            r::GPHY_OCP => self.write_gphy_ocp(env, merged),
+            r::FUNC_EVENT => {
+                self.chip.file.write(id, element, merged);
+                // A receiver that was closed may be open, or the other way round.
+                self.chip.settle();
+                self.work.rx = true;
+            }
             r::EPHYAR => self.write_ephyar(merged),
             r::EFUSEAR => self.write_efusear(merged),
             r::CPCR_MITIGATE => {

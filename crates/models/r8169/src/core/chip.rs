@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use datapath::counters::count;
 use datapath::csb::Block;
 use datapath::{Generation, Waiters};
-use lease::BoundedLock;
+use lease::Lessor;
+use model::Env;
 use parking_lot::Mutex;
 use regs::{File, Id};
 
@@ -16,11 +18,14 @@ use crate::core::counters::Counters;
 use crate::core::irq::Irq;
 use crate::core::queues::{RxState, TxState};
 use crate::core::stats::Stats;
+use crate::core::wake::WakeUp;
 use crate::regs as r;
-use crate::regs::bits::cr;
+use crate::regs::bits::{cr, misc};
+use crate::regs::variant::Variant;
 
 /// The NIC's common state.
 pub(crate) struct Chip {
+    pub variant: Variant,
     pub file: File,
     /// Of all that decides how frames are received.
     pub setup: Generation,
@@ -28,7 +33,8 @@ pub(crate) struct Chip {
     pub stats: Stats,
     pub counters: Counters,
     pub tx: Mutex<TxState>,
-    pub rx: BoundedLock<RxState>,
+    /// What a lease says when it is closed: where it ends.
+    pub rx: Lessor<RxState, u32>,
     /// Frames wait with their senders for descriptors.
     pub short: AtomicBool,
     /// A command of DTCCR waits.
@@ -37,6 +43,7 @@ pub(crate) struct Chip {
     /// The bus lets it reach memory, and it is not asleep.
     pub awake: AtomicBool,
     pub waiters: Waiters,
+    pub wake: WakeUp,
     /// The Communication Status Block.
     pub csb: Block,
 }
@@ -44,18 +51,20 @@ pub(crate) struct Chip {
 impl Chip {
     pub fn new(config: &Config) -> Self {
         Self {
+            variant: config.variant,
             file: File::new(r::table()),
             setup: Generation::default(),
-            irq: Mutex::new(Irq::new(config.moderation)),
+            irq: Mutex::new(Irq::new(config.variant.is_first(), config.moderation)),
             stats: Stats::default(),
             counters: Counters::default(),
             tx: Mutex::default(),
-            rx: BoundedLock::default(),
+            rx: Lessor::new(RxState::default()),
             short: AtomicBool::new(false),
             command: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             waiters: Waiters::default(),
+            wake: WakeUp::default(),
             csb: Block::new(
                 config.csb,
                 u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
@@ -77,7 +86,19 @@ impl Chip {
 
     /// Whether the receiver takes frames.
     pub fn rx_on(&self) -> bool {
-        self.runs(cr::RE)
+        self.runs(cr::RE) && !self.gated()
+    }
+
+    /// The 8168H's receiver is closed.
+    fn gated(&self) -> bool {
+        self.variant.has_ocp() && self.file.get(r::FUNC_EVENT) & misc::RXDV_GATE != 0
+    }
+
+    /// One of `events` has come.
+    pub fn wake_by(&self, env: &Env, events: u8) {
+        if self.wake.armed() & events != 0 {
+            count(&self.counters.wake_ups, self.wake.come(env, events).into());
+        }
     }
 
     /// A pair of registers that are an address.
@@ -88,14 +109,14 @@ impl Chip {
     /// Both rings begin anew, after the batches in flight.
     pub fn reset_rings(&self) {
         self.tx.lock().reset();
-        self.rx.lock().reset();
+        self.rx.settle().reset();
         self.stop_waiting();
     }
 
     /// Waits until nothing touches the guest's memory any more that has begun before.
     pub fn settle(&self) {
         drop(self.tx.lock());
-        drop(self.rx.lock());
+        drop(self.rx.settle());
         self.stop_waiting();
     }
 

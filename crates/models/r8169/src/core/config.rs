@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use datapath::Moderation;
 
+use crate::regs::variant::Variant;
+
 /// A NIC to be made.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Which chip it is.
+    pub variant: Variant,
     /// Station address, as the EEPROM holds it.
     pub mac: [u8; 6],
     /// The cable is in.
@@ -22,9 +26,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual NIC with this address: cable in.
+    /// An RTL8168C with this address: cable in.
     pub const fn new(mac: [u8; 6]) -> Self {
+        Self::of(Variant::Rtl8168C, mac)
+    }
+
+    /// The same of another chip.
+    pub const fn of(variant: Variant, mac: [u8; 6]) -> Self {
         Self {
+            variant,
             mac,
             link: true,
             negotiation: Duration::from_millis(10),

@@ -65,6 +65,8 @@ datapath::counters! {
     csb_bad_tail,
     /// CSBs that were given up because their page is not in memory, or not aligned.
     csb_unmapped,
+    /// Times that a frame or the link woke the guest.
+    wake_ups,
     /// Times that interrupts were signalled.
     interrupts,
     /// Statistics written to memory.

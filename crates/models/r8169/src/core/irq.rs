@@ -24,6 +24,8 @@ pub(crate) struct Held {
 /// The state.
 #[derive(Debug, Default)]
 pub(crate) struct Irq {
+    /// The chip is an 8169: times are those of a PCI bus.
+    pub first: bool,
     pub isr: u16,
     /// Causes of it that were set since it was last read.
     pub fresh: u16,
@@ -60,8 +62,9 @@ pub(crate) struct Irq {
 }
 
 impl Irq {
-    pub fn new(mode: Moderation) -> Self {
+    pub fn new(first: bool, mode: Moderation) -> Self {
         let mut irq = Self {
+            first,
             mbits: 1000,
             ..Self::default()
         };

@@ -1,4 +1,4 @@
-//! The PHY, an RTL8211B. Registers 0 to 15 of the first page are those of IEEE 802.3 clause 22.
+//! The PHY, an RTL8211B in the 8168C. Registers 0 to 15 of the first page are those of IEEE 802.3 clause 22.
 
 const BMCR: usize = 0;
 const BMSR: usize = 1;
@@ -59,6 +59,8 @@ pub(crate) enum Effect {
 #[derive(Clone, Debug)]
 pub(crate) struct Phy {
     pub registers: Box<[[u16; REGISTERS]; PAGES]>,
+    /// The lower half of its id.
+    pub id: u16,
     /// 1Fh.
     pub page: u16,
     /// The cable is in.
@@ -86,24 +88,25 @@ pub(crate) const WRITABLE: [u16; REGISTERS] = {
     mask
 };
 
-const RESET_VALUES: [u16; REGISTERS] = {
+const fn reset_values(id: u16) -> [u16; REGISTERS] {
     let mut values = [0; REGISTERS];
     values[BMCR] = AN_ENABLE | DUPLEX | SPEED_HIGH;
     values[ID1] = 0x001c;
-    values[ID2] = 0xc912;
+    values[ID2] = id;
     values[ANAR] = 0x01e1;
     values[7] = 0x2001;
     values[GBCR] = GIGABIT;
     values[ESTATUS] = 0x3000;
     values
-};
+}
 
 impl Phy {
-    pub fn new(cable: bool) -> Self {
+    pub fn new(cable: bool, id: u16) -> Self {
         let mut registers = Box::new([[0; REGISTERS]; PAGES]);
-        registers[0] = RESET_VALUES;
+        registers[0] = reset_values(id);
         Self {
             registers,
+            id,
             page: 0,
             cable,
             negotiated: false,
@@ -155,11 +158,15 @@ impl Phy {
         if at == PAGE {
             return self.page;
         }
-        let page = usize::from(self.page) % PAGES;
-        let stored = self.registers[page][at % REGISTERS];
-        if page != 0 {
-            return stored;
+        match usize::from(self.page) % PAGES {
+            0 => self.read_standard(at),
+            page => self.registers[page][at % REGISTERS],
         }
+    }
+
+    /// Reads a register of the first page.
+    pub fn read_standard(&self, at: usize) -> u16 {
+        let stored = self.first()[at % REGISTERS];
         let done = self.negotiated;
         match at {
             BMSR => {
@@ -183,8 +190,13 @@ impl Phy {
             self.registers[page][at % REGISTERS] = value;
             return Effect::None;
         }
+        self.write_standard(at, value)
+    }
+
+    /// Writes a register of the first page.
+    pub fn write_standard(&mut self, at: usize, value: u16) -> Effect {
         if at == BMCR && value & RESET != 0 {
-            self.registers[0] = RESET_VALUES;
+            self.registers[0] = reset_values(self.id);
             return self.renegotiate();
         }
         let mask = WRITABLE[at % REGISTERS];

@@ -203,12 +203,18 @@ pub(crate) struct RxState {
     /// Descriptors of the ring; 0: it was not walked for its end yet.
     pub ring: u32,
     pub csb: RxCsb,
+    /// With a CSB: looks at the ring in vain since the last frame.
+    pub vain: u32,
+    /// Where the oldest lease begins, if one is out: what is from there on has OWN, and is somebody's.
+    pub fence: Option<u32>,
 }
 
 impl RxState {
     pub fn reset(&mut self) {
         self.next = 0;
         self.ring = 0;
+        self.vain = 0;
+        self.fence = None;
     }
 }
 
@@ -222,6 +228,28 @@ pub(crate) struct RxTally {
     pub groups: [u64; 3],
     pub errors: u32,
     pub fault: bool,
+}
+
+impl RxTally {
+    /// Both together.
+    pub fn add(&mut self, other: &RxTally) {
+        let RxTally {
+            frames,
+            bytes,
+            buffers,
+            groups,
+            errors,
+            fault,
+        } = other;
+        self.frames += frames;
+        self.bytes += bytes;
+        self.buffers += buffers;
+        for (sum, n) in self.groups.iter_mut().zip(groups) {
+            *sum += n;
+        }
+        self.errors += errors;
+        self.fault |= fault;
+    }
 }
 
 /// To whom a frame is.

@@ -68,7 +68,47 @@ pub mod eecr {
     pub const PINS: u32 = CS | SK | DI;
 }
 
-/// The command bit of PHYAR, CSIAR, ERIAR, EPHYAR and EFUSEAR: written 1 for a write, which clears it, and 0 for a read,
+/// CONFIG3 (54h).
+pub mod config3 {
+    pub const LINK_UP: u32 = 1 << 4;
+    pub const MAGIC: u32 = 1 << 5;
+}
+
+/// CONFIG5 (56h).
+pub mod config5 {
+    pub const STATION: u32 = 1 << 4;
+    pub const MULTICAST: u32 = 1 << 5;
+    pub const BROADCAST: u32 = 1 << 6;
+}
+
+/// What words of the 8168H show beside what is written: FIFOs are empty (TCR, D3h), the list of their links is ready (D3h).
+pub mod ready {
+    pub const TCR: u32 = 1 << 11;
+    pub const MCU: u32 = 0x3200_0000;
+}
+
+/// FUNC_EVENT (F0h) of the 8168H.
+pub mod misc {
+    /// The receiver is closed.
+    pub const RXDV_GATE: u32 = 1 << 19;
+}
+
+/// The address in OCPDR and GPHY_OCP.
+pub mod ocp {
+    pub const ADDRESS_SHIFT: u32 = 15;
+    pub const ADDRESS: u32 = 0xfffe;
+}
+
+/// ERIAR.
+pub mod eri {
+    pub const ADDRESS: u32 = 0xffc;
+    /// Which bytes.
+    pub const LANES_SHIFT: u32 = 12;
+    /// Which space; 0 is the MAC's. Drivers of the 8168H use no other.
+    pub const SPACE: u32 = 0x00ff_0000;
+}
+
+/// The command bit of PHYAR, OCPDR, GPHY_OCP, CSIAR, ERIAR, EPHYAR and EFUSEAR: written 1 for a write, which clears it, and 0 for a read,
 /// which sets it.
 pub const FLAG: u32 = 1 << 31;
 
@@ -127,6 +167,14 @@ pub mod tx {
     pub const MSS: u32 = 0x7ff;
     /// Second word: a tag, its bytes swapped.
     pub const TAG: u32 = 1 << 17;
+
+    /// Version 1, first word.
+    pub mod v1 {
+        pub const MSS_SHIFT: u32 = 16;
+        pub const IPV4: u32 = 1 << 18;
+        pub const UDP: u32 = 1 << 17;
+        pub const TCP: u32 = 1 << 16;
+    }
 }
 
 /// Receive descriptors.

@@ -5,6 +5,7 @@ use datapath::counters::count_alone;
 use datapath::csb::CsbPage;
 use frame::work;
 use guest_mem::View;
+use model::Nanos;
 
 use crate::core::chip::Chip;
 use crate::core::queues::{MOST, RxState};
@@ -13,10 +14,46 @@ use crate::regs as r;
 use crate::regs::bits::desc;
 use crate::rx::place::DESCS_PER_COPY;
 
+/// After this time the ring is looked at again.
+pub(super) const LOOK: Nanos = 1_000_000;
+/// A receiver that is out of descriptors looks by itself so often before it asks for a call: a call costs the guest more than
+/// a look costs here, and its rings are short. The first look is soon, each next one after twice the time.
+const LOOKS: u32 = 4;
+const SOON: Nanos = LOOK >> (LOOKS - 1);
+
 /// Where the guest says that the ring ends now: asked before the ring is looked at.
 pub(super) fn tail(chip: &Chip, page: &CsbPage<'_>, state: &RxState) -> Option<u32> {
     let len = if state.ring == 0 { MOST } else { state.ring };
     page.tail(&chip.counters.csb_bad_tail, at::GUEST_RDT, len)
+}
+
+/// Whether the guest is asked to call while frames wait.
+pub(super) fn asks(state: &RxState) -> bool {
+    state.vain >= LOOKS
+}
+
+/// How long until the ring is looked at again.
+pub(super) fn patience(page: Option<CsbPage<'_>>, state: &RxState) -> Nanos {
+    if page.is_some() {
+        (SOON << state.vain.min(LOOKS)).min(LOOK)
+    } else {
+        LOOK
+    }
+}
+
+/// A look has found this: the next descriptor is the chip's, or not. Whether those who wait are to go on: if half of the
+/// ring is there, or, after some looks, anything.
+pub(super) fn look(chip: &Chip, page: &CsbPage<'_>, state: &mut RxState, free: bool) -> bool {
+    let (next, ring) = (state.next, state.ring);
+    let enough = tail(chip, page, state).is_none_or(|tail| {
+        // The same place is all of it: the next one is the chip's.
+        let behind = (next < tail).then(|| tail - next);
+        let given = behind.unwrap_or((tail + ring).saturating_sub(next));
+        given >= ring / 2
+    });
+    let room = free && (enough || asks(state));
+    state.vain = (state.vain + u32::from(!room)).min(LOOKS);
+    room
 }
 
 /// Something waits for buffers (`short`), or nothing does: the guest is to call, or not. Whether buffers have come since
@@ -31,8 +68,8 @@ pub(super) fn settle(
     if short && state.ring == 0 {
         state.ring = ring_of(view, chip.address(r::RDSAR_LOW, r::RDSAR_HIGH));
     }
-    // None is left where the next one is the driver's.
-    let ask = short.then(|| (known.unwrap_or(state.next), 0, state.ring));
+    // None is left where the next one is the driver's. As long as the ring is looked at often, nobody is asked.
+    let ask = (short && asks(state)).then(|| (known.unwrap_or(state.next), 0, state.ring));
     let bad = &chip.counters.csb_bad_tail;
     let len = state.ring;
     let news = || {
@@ -41,7 +78,7 @@ pub(super) fn settle(
     };
     let settled = state.csb.settle(page, ask, news);
     count_alone(&chip.counters.csb_rx_sleeps, settled.asks.into());
-    settled.news
+    settled.news || short && ask.is_none() && news()
 }
 
 /// Descriptors of a ring: where its end is, each of them says, whose ever it is.

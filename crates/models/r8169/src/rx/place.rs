@@ -65,6 +65,17 @@ pub(super) struct Placing<'a, 'm> {
     pub station: bool,
 }
 
+/// How a frame lies in its buffers: what stands before it, from where it does, and what follows.
+struct Shape {
+    head: [u8; TAG_AT + VLAN_TAG],
+    head_len: usize,
+    from: usize,
+    /// What the descriptor says beside.
+    opts2: u32,
+    body: usize,
+    tail: usize,
+}
+
 /// A frame's tag, and where it stands if that is in the frame.
 fn tag_of(frame: &Frame<'_>) -> Option<(u16, bool)> {
     if let Some(tci) = frame.notes().vlan {
@@ -77,8 +88,8 @@ fn tag_of(frame: &Frame<'_>) -> Option<(u16, bool)> {
 }
 
 impl<'a> Placing<'a, '_> {
-    /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
-    pub fn one(&mut self, frame: &Frame<'_>) -> Placed<'a> {
+    /// How a frame will lie in its buffers. `None`: it is too long.
+    fn shape(&self, frame: &Frame<'_>) -> Option<Shape> {
         let mut head = [0; TAG_AT + VLAN_TAG];
         let (mut head_len, mut from, mut opts2) = (0, 0, 0);
         // In the frame, or beside it; in the buffer, or beside that.
@@ -111,12 +122,45 @@ impl<'a> Placing<'a, '_> {
             0
         };
         let on_wire = (frame.len() + grown).max(MIN_FRAME) + FCS;
-        if on_wire > self.settings.most {
+        let body = head_len + frame.len() - from;
+        (on_wire <= self.settings.most).then_some(Shape {
+            head,
+            head_len,
+            from,
+            opts2,
+            body,
+            tail: MIN_FRAME.saturating_sub(body) + FCS,
+        })
+    }
+
+    /// Takes descriptors for a frame and leaves them as they are. `false`: there are too few, or it is not for them.
+    pub fn reserve(&mut self, frame: &Frame<'_>) -> bool {
+        let total = self.shape(frame).map(|shape| shape.body + shape.tail);
+        let tally = self.state.tally;
+        let taken = total.and_then(|total| self.collect(total).ok());
+        // What is wrong is counted when the frame is placed.
+        self.state.tally = tally;
+        let Some((_, end)) = taken else {
+            return false;
+        };
+        self.state.next = end;
+        true
+    }
+
+    /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
+    pub fn one(&mut self, frame: &Frame<'_>) -> Placed<'a> {
+        let Some(shape) = self.shape(frame) else {
             self.state.tally.errors += 1;
             return Placed::No(&self.chip.counters.rx_too_long);
-        }
-        let body = head_len + frame.len() - from;
-        let tail = MIN_FRAME.saturating_sub(body) + FCS;
+        };
+        let Shape {
+            head,
+            head_len,
+            from,
+            mut opts2,
+            body,
+            tail,
+        } = shape;
         let total = body + tail;
         let (begin, end) = match self.collect(total) {
             Ok(range) => range,
@@ -133,7 +177,12 @@ impl<'a> Placing<'a, '_> {
         if self.settings.judge {
             let (first, second) = verdict(frame);
             opts1 |= first;
-            opts2 |= second;
+            // Version 1 does not say which IP it is.
+            opts2 |= if self.chip.variant.is_first() {
+                0
+            } else {
+                second
+            };
         }
         let tally = &mut self.state.tally;
         tally.buffers += self.state.descs.len() as u32;
@@ -168,6 +217,9 @@ impl<'a> Placing<'a, '_> {
         let mut left = total;
         self.state.descs.clear();
         while left > 0 {
+            if self.state.fence == Some(at) {
+                return Err(Placed::NoRoom);
+            }
             match fetch(self.view, self.settings.base, at) {
                 Ok(Some(desc)) => {
                     let size = (desc.opts1 & rx::LENGTH) as usize;

@@ -27,7 +27,10 @@ fn find_way(chip: &Chip, header: [u8; ETHERNET_HEADER]) -> Option<RunWay> {
     let [dst @ .., _, _, _, _, _, _, a, b] = header;
     // Tags are taken out, and what is behind them is judged, frame by frame.
     let tagged = EtherType(u16::from_be_bytes([a, b])).is_tag();
-    if tagged && (settings.strip || settings.judge) || !filter::accepts(&chip.file, dst) {
+    let looked_through = tagged && (settings.strip || settings.judge);
+    // Its descriptors say less of what was judged.
+    let first = settings.judge && chip.variant.is_first();
+    if looked_through || first || !filter::accepts(chip.variant, &chip.file, dst) {
         return None;
     }
     let group = Group::of(dst);

@@ -101,6 +101,28 @@ pub struct Adaptive {
     pub crowded: bool,
 }
 
+/// What is behind OCP and ERI: places whose contents are not 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ocp {
+    /// The MAC's.
+    pub mac: Vec<(u16, u32)>,
+    /// The PHY's.
+    pub phy: Vec<(u16, u32)>,
+    /// ERI's.
+    pub eri: Vec<(u16, u32)>,
+}
+
+/// What PMCSR shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Power {
+    /// The function is in D3.
+    pub d3: bool,
+    /// PME is enabled.
+    pub pme_enabled: bool,
+    /// PME is asserted.
+    pub pme_status: bool,
+}
+
 /// The interrupt logic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupts {
@@ -131,6 +153,8 @@ pub struct Interrupts {
 /// The NIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct V1 {
+    /// Which chip it is.
+    pub xid: u16,
     /// Every word of the register table, in its order.
     pub registers: Vec<u32>,
     /// The statistics.
@@ -141,6 +165,10 @@ pub struct V1 {
     pub eeprom: Eeprom,
     /// The PHY.
     pub phy: Phy,
+    /// What only an 8168H has.
+    pub ocp: Option<Ocp>,
+    /// The power state.
+    pub power: Power,
     /// The next descriptor of each ring.
     pub tx_next: u32,
     /// That of the receive ring.

@@ -16,6 +16,7 @@ use wire::{
 use crate::core::chip::Chip;
 use crate::core::queues::{Bad, Desc, Fate};
 use crate::regs::bits::{desc, tx};
+use crate::regs::variant::Variant;
 
 /// Longest packet to be segmented: a datagram of 64 KiB, an IPv6 header and an Ethernet header with tags.
 const MAX_LARGE: usize = 0x1_0000 + 64;
@@ -37,7 +38,29 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(first: &Desc) -> Self {
+    /// As the first descriptor of a packet says it in version 1 or 2.
+    fn of(variant: Variant, first: &Desc) -> Self {
+        if variant.is_first() {
+            Self::of_v1(first)
+        } else {
+            Self::of_v2(first)
+        }
+    }
+
+    /// All but the tag is in the first word.
+    fn of_v1(&Desc { opts1, opts2, .. }: &Desc) -> Self {
+        let large = opts1 & tx::LARGE != 0;
+        let on = |bit| !large && opts1 & bit != 0;
+        Asked {
+            mss: large.then_some((opts1 >> tx::v1::MSS_SHIFT & tx::MSS) as u16),
+            ip: on(tx::v1::IPV4),
+            tcp: on(tx::v1::TCP),
+            udp: on(tx::v1::UDP),
+            tag: tag(opts2),
+        }
+    }
+
+    fn of_v2(first: &Desc) -> Self {
         let Desc { opts1, opts2, .. } = *first;
         let large = opts1 & (tx::LARGE | tx::LARGE_V4 | tx::LARGE_V6) != 0;
         let on = |bit| !large && opts2 & bit != 0;
@@ -46,13 +69,17 @@ impl Asked {
             ip: on(tx::IPV4),
             tcp: on(tx::TCP),
             udp: on(tx::UDP),
-            tag: (opts2 & tx::TAG != 0).then(|| (opts2 as u16).swap_bytes()),
+            tag: tag(opts2),
         }
     }
 
     fn is_plain(&self) -> bool {
         self.mss.is_none() && !self.ip && !self.tcp && !self.udp
     }
+}
+
+fn tag(opts2: u32) -> Option<u16> {
+    (opts2 & tx::TAG != 0).then(|| (opts2 as u16).swap_bytes())
 }
 
 /// Adds the packet of these descriptors to the batch, unless it is dropped.
@@ -78,7 +105,7 @@ fn try_add<'v>(
     if !first.is(desc::FS) || others.iter().any(|desc| desc.is(desc::FS)) {
         return Err(Bad::Chain);
     }
-    let asked = Asked::of(first);
+    let asked = Asked::of(chip.variant, first);
     let most = if asked.mss.is_some() {
         MAX_LARGE
     } else {

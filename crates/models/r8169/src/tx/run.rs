@@ -156,7 +156,8 @@ fn offer(
         offered: count,
         bytes,
         last: gathered.last,
-        ring: walk.ring(sent),
+        // What was not sent has been looked at, too.
+        ring: walk.ring(count),
     })
 }
 

@@ -1,7 +1,7 @@
 //! A guest for the model, all fake, and register names from the drivers' side: nothing here comes from the model's table.
 
-use hypernic_r8169::{BAR_MMIO, Config, new};
-use model::PciState;
+use hypernic_r8169::{Config, new};
+use model::{PciState, Space};
 
 pub use model_testkit::packet::{MAC, PEER, plain};
 pub use model_testkit::{Machine, Wire, memory};
@@ -108,39 +108,45 @@ impl MachineExt for Machine {
 
     fn r8(&mut self, at: u64) -> u8 {
         let mut data = [0];
-        self.nic.control.read(&self.env, BAR_MMIO, at, &mut data);
+        let bar = registers(self);
+        self.nic.control.read(&self.env, bar, at, &mut data);
         self.work();
         data[0]
     }
 
     fn r16(&mut self, at: u64) -> u16 {
         let mut data = [0; 2];
-        self.nic.control.read(&self.env, BAR_MMIO, at, &mut data);
+        let bar = registers(self);
+        self.nic.control.read(&self.env, bar, at, &mut data);
         self.work();
         u16::from_le_bytes(data)
     }
 
     fn r32(&mut self, at: u64) -> u32 {
         let mut data = [0; 4];
-        self.nic.control.read(&self.env, BAR_MMIO, at, &mut data);
+        let bar = registers(self);
+        self.nic.control.read(&self.env, bar, at, &mut data);
         self.work();
         u32::from_le_bytes(data)
     }
 
     fn w8(&mut self, at: u64, value: u8) {
-        self.nic.control.write(&self.env, BAR_MMIO, at, &[value]);
+        let bar = registers(self);
+        self.nic.control.write(&self.env, bar, at, &[value]);
         self.work();
     }
 
     fn w16(&mut self, at: u64, value: u16) {
         let data = value.to_le_bytes();
-        self.nic.control.write(&self.env, BAR_MMIO, at, &data);
+        let bar = registers(self);
+        self.nic.control.write(&self.env, bar, at, &data);
         self.work();
     }
 
     fn w32(&mut self, at: u64, value: u32) {
         let data = value.to_le_bytes();
-        self.nic.control.write(&self.env, BAR_MMIO, at, &data);
+        let bar = registers(self);
+        self.nic.control.write(&self.env, bar, at, &data);
         self.work();
     }
 
@@ -222,6 +228,13 @@ impl MachineExt for Machine {
         self.w16(reg::ISR, isr);
         isr
     }
+}
+
+/// As Linux finds them: the first BAR in memory.
+fn registers(m: &Machine) -> u8 {
+    let bars = &m.nic.identity.bars;
+    let found = bars.iter().find(|bar| bar.space != Space::Io);
+    found.expect("one in memory").index
 }
 
 fn words(m: &Machine, at: u64) -> (u32, u32) {

@@ -159,14 +159,38 @@ fn a_receiver_without_buffers_says_where_it_wants_to_be_called() {
     let wake: Arc<dyn frame::Wake> = waker.clone();
     assert_eq!(m.offer(&[&frame]), 0);
     m.nic.receive.want_room(&wake);
-    // Three quarters of the others.
-    assert_eq!(get(&m, at::HOST_RXKICK_AT), 12);
-    for i in 0..12 {
+    // It looks by itself at first, with more and more time between, and wakes for half of the ring.
+    for (soon, i) in [125, 250, 500].into_iter().zip(0..) {
+        assert_eq!(get(&m, at::HOST_RXKICK_AT), NONE);
+        m.rx_desc(i, OWN | 1536, RX_BUFFERS + u64::from(i) * RX_STEP);
+        put(&m, at::GUEST_RDT, i + 1);
+        m.sleep(soon * 1000);
+        assert_eq!(waker.rung(), 0);
+    }
+    for i in 3..8 {
         m.rx_desc(i, OWN | 1536, RX_BUFFERS + u64::from(i) * RX_STEP);
     }
-    put(&m, at::GUEST_RDT, 12);
-    m.w32(RXKICK, 12);
+    put(&m, at::GUEST_RDT, 8);
+    m.sleep(1_000_000);
     assert_eq!(waker.rung(), 1);
+    for _ in 0..8 {
+        assert_eq!(m.offer(&[&frame]), 1);
+    }
+    assert_eq!(m.offer(&[&frame]), 0);
+    m.nic.receive.want_room(&wake);
+    // Then it asks: three quarters of the others.
+    m.sleep(1_874_000);
+    assert_eq!(get(&m, at::HOST_RXKICK_AT), NONE);
+    m.sleep(1_000);
+    assert_eq!(get(&m, at::HOST_RXKICK_AT), (8 + 12) % LEN);
+    for i in 8..20 {
+        let i = i % LEN;
+        let end = if i + 1 == LEN { EOR } else { 0 };
+        m.rx_desc(i, OWN | end | 1536, RX_BUFFERS + u64::from(i) * RX_STEP);
+    }
+    put(&m, at::GUEST_RDT, 4);
+    m.w32(RXKICK, 12);
+    assert_eq!(waker.rung(), 2);
     assert_eq!(get(&m, at::HOST_RXKICK_AT), NONE);
     assert_eq!(m.counter("csb_rx_sleeps"), 1);
     assert_eq!(m.offer(&[&frame]), 1);

@@ -3,7 +3,8 @@
 
 use crate::common::*;
 use hypernic_r8169::Config;
-use model_testkit::packet::v4_with;
+use model::{PciState, PmeWrite};
+use model_testkit::packet::{magic, v4_with};
 
 const COUNT: u32 = 256;
 const LEN: u32 = 0x3fff;
@@ -241,73 +242,169 @@ fn linux_reads_all_registers_while_frames_come() {
     assert_eq!(rings.got.len(), 50);
 }
 
-/// `re_intr_msi`: RX causes are masked after the first, and what comes later depends on the one-shot timer.
-#[test]
-fn freebsd_receives_by_its_one_shot_timer() {
+/// FreeBSD's `re(4)` with MSI (`re_init_locked`, `re_intr_msi`). TimerInt is set once, to 65 us. After received frames, their causes are
+/// masked, and a write to TCTR has the timer look again: an interrupt of the timer that finds frames goes on so, and one that
+/// finds none lets the causes in again. Sent packets are moderated by IntrMitigate.
+struct FreeBsd {
+    m: Machine,
+    rings: Rings,
+    /// The timer looks for frames.
+    timed: bool,
+    interrupts: u32,
+    by_timer: u32,
+}
+
+impl FreeBsd {
     const RX: u16 = ROK | RER | 0x50;
-    const ALL: u16 = RX | TOK | TER | TDU | LINK_CHG | TIMEOUT | SYS_ERR;
+    const TX: u16 = TOK | TER | TDU;
+    const ALL: u16 = Self::RX | Self::TX | LINK_CHG | TIMEOUT | SYS_ERR;
     const CYCLES: u32 = 65 * 125;
-    let mut m = Machine::with(Config::new(MAC), Wire::default());
-    m.pci(true, false);
-    m.w8(reg::CHIP_CMD, 0x10);
-    let mut rings = Rings::new(&m, COUNT, 2048);
-    m.w16(reg::CPLUS_CMD, 0x2068);
-    m.w8(reg::CFG9346, 0xc0);
-    m.w8(reg::CFG9346, 0);
-    m.w32(reg::RX_HIGH, 0);
-    m.w32(reg::RX_LOW, RX_RING as u32);
-    m.w32(reg::TX_HIGH, 0);
-    m.w32(reg::TX_LOW, TX_RING as u32);
-    m.w8(reg::CHIP_CMD, 0x0c);
-    m.w32(reg::TX_CONFIG, 0x0300_0700);
-    // Transmission only.
-    m.w16(reg::MITIGATE, 0x5100);
-    m.w32(reg::TIMER_INT, 0);
-    m.w16(reg::RX_MAX_SIZE, 2048);
-    m.w32(reg::RX_CONFIG, 0x0000_e70e);
-    m.w16(reg::ISR, 0xffff);
-    m.w16(reg::IMR, ALL);
-    let mut masked = false;
-    let mut interrupts = 0;
-    for n in 0..FRAMES {
-        assert_eq!(m.offer(&[&frame(MAC, n)]), 1);
-        if n % 10 == 0 {
-            m.sleep(20_000);
-        }
-        while m.messages() > 0 {
-            interrupts += 1;
-            m.w16(reg::IMR, 0);
-            let status = m.r16(reg::ISR);
-            m.w16(reg::ISR, status);
-            let mut mask = ALL;
-            if masked {
-                mask &= !RX;
-            }
-            if status & (TIMEOUT | if masked { 0 } else { RX }) != 0 {
-                rings.receive(&m, COUNT);
-                if status & RX != 0 && !masked {
-                    // The timer is to look again.
-                    m.w32(reg::TIMER_INT, CYCLES);
-                    m.w32(reg::TIMER, 1);
-                    mask &= !RX;
-                    masked = true;
-                } else {
-                    m.w32(reg::TIMER_INT, 0);
-                    mask = ALL;
-                    masked = false;
-                }
-            }
-            m.w16(reg::IMR, mask);
+
+    fn new() -> Self {
+        let mut m = Machine::with(Config::new(MAC), Wire::default());
+        m.pci(true, false);
+        Self::on(m)
+    }
+
+    fn on(mut m: Machine) -> Self {
+        m.w8(reg::CHIP_CMD, 0x10);
+        assert_eq!(m.r8(reg::CHIP_CMD) & 0x10, 0);
+        let rings = Rings::new(&m, COUNT, 2048);
+        m.w16(reg::CPLUS_CMD, 0x2068);
+        m.w8(reg::CFG9346, 0xc0);
+        m.w8(reg::CFG9346, 0);
+        m.w32(reg::RX_HIGH, 0);
+        m.w32(reg::RX_LOW, RX_RING as u32);
+        m.w32(reg::TX_HIGH, 0);
+        m.w32(reg::TX_LOW, TX_RING as u32);
+        m.w8(reg::CHIP_CMD, 0x0c);
+        m.w32(reg::TX_CONFIG, 0x0300_0700);
+        // Transmission only.
+        m.w16(reg::MITIGATE, 0x5100);
+        m.w32(reg::TIMER_INT, Self::CYCLES);
+        m.w16(reg::RX_MAX_SIZE, 2048);
+        m.w32(reg::RX_CONFIG, 0x0000_e70e);
+        m.w16(reg::ISR, 0xffff);
+        m.w16(reg::IMR, Self::ALL);
+        m.messages();
+        FreeBsd {
+            m,
+            rings,
+            timed: false,
+            interrupts: 0,
+            by_timer: 0,
         }
     }
-    m.sleep(1_000_000);
-    assert!(m.messages() > 0 || rings.got.len() == FRAMES as usize);
-    rings.receive(&m, COUNT);
-    assert_eq!(
-        rings.got,
-        (0..FRAMES).map(|n| frame(MAC, n)).collect::<Vec<_>>()
-    );
-    assert!(interrupts < FRAMES / 2, "{interrupts}");
+
+    fn interrupt(&mut self) {
+        self.interrupts += 1;
+        let status = self.m.r16(reg::ISR);
+        self.m.w16(reg::IMR, 0);
+        self.m.w16(reg::ISR, status);
+        let mut mask = Self::ALL;
+        if self.timed {
+            mask &= !Self::RX;
+        }
+        if status & (TIMEOUT | Self::RX) != 0 {
+            self.by_timer += u32::from(status & TIMEOUT != 0);
+            self.rings.receive(&self.m, COUNT);
+            self.timed = status & Self::RX != 0;
+            if self.timed {
+                self.m.w32(reg::TIMER, 1);
+                mask &= !Self::RX;
+            } else {
+                mask = Self::ALL;
+            }
+        }
+        if status & Self::TX != 0 {
+            self.rings.reap(&self.m);
+            if self.rings.next_tx != self.rings.dirty_tx {
+                self.m.w8(reg::TX_POLL, 0x40);
+            }
+        }
+        self.m.w16(reg::IMR, mask);
+    }
+
+    fn serve(&mut self) {
+        let mut rounds = 0;
+        while self.m.messages() > 0 {
+            self.interrupt();
+            rounds += 1;
+            assert!(rounds < 10, "interrupts without end");
+        }
+    }
+}
+
+#[test]
+fn freebsd_receives_by_its_one_shot_timer() {
+    let mut driver = FreeBsd::new();
+    let (mut sent, mut came) = (0, 0);
+    while sent < FRAMES || came < FRAMES {
+        // Streams and single frames. When nothing is sent, only the timer has it look for frames.
+        let many = [9, 1, 30][(came / 50 % 3) as usize];
+        let sends = came / 150 % 2 == 0 || came == FRAMES;
+        for _ in 0..many {
+            if came < FRAMES {
+                assert_eq!(driver.m.offer(&[&frame(MAC, came)]), 1);
+                came += 1;
+            }
+            if sends && sent < FRAMES && driver.rings.queue(&driver.m, &frame(PEER, sent)) {
+                driver.m.w8(reg::TX_POLL, 0x40);
+                sent += 1;
+            }
+        }
+        driver.m.sleep(20_000);
+        driver.serve();
+    }
+    // What came last is found by the timer, and what was sent last told by IntrMitigate.
+    for _ in 0..20 {
+        driver.m.sleep(20_000);
+        driver.serve();
+    }
+    let want: Vec<_> = (0..FRAMES).map(|n| frame(MAC, n)).collect();
+    assert_eq!(driver.rings.got, want);
+    let want: Vec<_> = (0..FRAMES).map(|n| frame(PEER, n)).collect();
+    assert_eq!(driver.m.wire.take(), want);
+    assert_eq!(driver.rings.dirty_tx, FRAMES);
+    assert!(driver.by_timer > 5, "{}", driver.by_timer);
+    assert!(driver.interrupts < FRAMES / 3, "{}", driver.interrupts);
+    // At rest it hears of the next frame at once.
+    assert!(!driver.timed);
+    assert_eq!(driver.m.offer(&[&frame(MAC, 0)]), 1);
+    assert!(driver.m.messages() > 0);
+}
+
+/// It suspends without a reset of the bus: down, D3, PME; and everything anew.
+#[test]
+fn freebsd_suspends_and_resumes() {
+    let mut driver = FreeBsd::new();
+    for round in 0..3 {
+        assert_eq!(driver.m.offer(&[&frame(MAC, round)]), 1);
+        driver.serve();
+        assert_eq!(driver.rings.got, [frame(MAC, round)]);
+        // re_stop, re_setwol: a magic packet.
+        driver.m.w16(reg::IMR, 0);
+        driver.m.w16(reg::ISR, 0xffff);
+        driver.m.w8(reg::CHIP_CMD, 0);
+        driver.m.w8(reg::CFG9346, 0xc0);
+        driver.m.w8(reg::CONFIG3, 0x20);
+        driver.m.w8(reg::CFG9346, 0);
+        let asleep = |d3, enable, clear| PciState {
+            bus_master: true,
+            msi: true,
+            d3,
+            pme: Some(PmeWrite { enable, clear }),
+            ..PciState::default()
+        };
+        driver.m.set_pci(asleep(true, true, true));
+        driver.m.offer(&[&frame(MAC, 7)]);
+        assert_eq!(driver.m.pme(), (true, false));
+        driver.m.offer(&[&magic([0xff; 6], MAC, 0)]);
+        assert_eq!(driver.m.pme(), (true, true));
+        driver.m.set_pci(asleep(false, false, true));
+        assert_eq!(driver.m.pme(), (false, false));
+        driver = FreeBsd::on(driver.m);
+    }
 }
 
 /// iPXE polls ISR with IMR 0 and looks at its rings only if there is something in it. Four descriptors of 1530 bytes.

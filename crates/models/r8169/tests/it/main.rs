@@ -2,12 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod contract;
 mod csb;
 mod cuts;
 mod drivers;
 mod hostile;
 mod interrupts;
+mod newer;
 mod offloads;
+mod older;
 mod receive;
 mod registers;
 mod runs;
@@ -15,3 +18,4 @@ mod state;
 mod statistics;
 mod threads;
 mod transmit;
+mod wake;
