@@ -1,6 +1,7 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod apply;
+mod handed;
 mod inlets;
 mod looking;
 mod member;
@@ -8,6 +9,7 @@ mod switch;
 mod trial;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -47,6 +49,8 @@ pub struct Host {
     head: HostConfig,
     /// A configuration that is taken back unless it is confirmed.
     trial: Option<Trial>,
+    /// Descriptors that were handed over.
+    handed: Vec<OwnedFd>,
     /// How often it was changed.
     generation: AtomicU64,
     /// After the NICs, which have to leave them first.
@@ -111,6 +115,7 @@ impl Host {
             tenants: Tenants::new(config.tenants().max(room), config.nics.len().max(room)),
             head: config.head(),
             trial: None,
+            handed: Vec::new(),
             generation: AtomicU64::new(0),
             planned: config.nics.len(),
             // One for the beginning: not all are over before all are there.
@@ -163,7 +168,9 @@ impl Host {
     /// Closes a port of a switch. `false` when there is none that is written so.
     pub fn remove_port(&mut self, switch: &str, spec: &PortSpec) -> bool {
         let running = self.switches.get_mut(switch);
-        running.is_some_and(|running| running.remove_port(spec))
+        let gone = running.is_some_and(|running| running.remove_port(spec));
+        self.release();
+        gone
     }
 
     /// Makes a chip, to which virtual functions can be added.
@@ -433,6 +440,7 @@ impl Host {
         }
         drop(attached.inlet);
         drop(attached.nic);
+        self.release();
         true
     }
 
@@ -549,9 +557,11 @@ impl Host {
     pub fn remove_switch(&mut self, name: &str) -> bool {
         let used = |nic: &Attached| nic.switch.as_deref() == Some(name);
         let led_to = |(chip, _): &(RunningChip, ChipConfig)| chip.outer_name() == Some(name);
-        !self.nics.values().any(used)
+        let gone = !self.nics.values().any(used)
             && !self.chips.values().any(led_to)
-            && self.switches.remove(name).is_some()
+            && self.switches.remove(name).is_some();
+        self.release();
+        gone
     }
 
     /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
