@@ -169,7 +169,7 @@ fn a_dump_starts_the_same_host() {
 #[test]
 fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched() {
     let lab = Lab::new(&format!("{LAN}{}{}", nic("a", ""), nic("b", "")));
-    let mut a = Client::connect(&lab.at("a")).unwrap();
+    let mut a = Client::connect(lab.at("a")).unwrap();
     a.info().unwrap();
     let file = lab.write(
         "new.toml",
@@ -268,7 +268,7 @@ fn sighup_does_what_can_be_done_and_names_what_cannot() {
         nic("a", ""),
         nic("b", "")
     ));
-    let mut a = Client::connect(&lab.at("a")).unwrap();
+    let mut a = Client::connect(lab.at("a")).unwrap();
     let before = lab.everything();
     assert!(lab.reload().contains("reloaded"));
     assert_eq!(lab.everything(), before, "the file says what runs");

@@ -47,7 +47,7 @@ fn streams_and_sockets_are_handed_over_and_closed_with_what_is_made_of_them() {
     let listener = UnixListener::bind(lab.at("handed")).unwrap();
     let (well, said) = run_with(&lab, "nic add n --port switch:lan --fd 0", listener);
     assert!(well, "{said}");
-    let mut client = Client::connect(&lab.at("handed")).unwrap();
+    let mut client = Client::connect(lab.at("handed")).unwrap();
     client.info().expect("the daemon serves it");
     // The stream is a port: a frame for all comes out at another one.
     let (mut out, theirs) = UnixStream::pair().unwrap();
