@@ -90,7 +90,7 @@ $(CYCLONEDX):
 sbom: $(CYCLONEDX) ## what is linked into each program, as CycloneDX: target/sbom
 	@CYCLONEDX=$(CYCLONEDX) scripts/sbom target/sbom
 
-docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/idl/, the C header and the crates of ARCHITECTURE.md again from their sources
+docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/idl/, docs/api.md, the C header and the crates of ARCHITECTURE.md again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 	$(CARGO) run -q -p hypernic-igb --example registers > docs/registers/igb.md
 	$(CARGO) run -q -p hypernic-igb --example vf_registers > docs/registers/igbvf.md
@@ -98,7 +98,7 @@ docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/
 	$(CARGO) run -q -p hypernic --example drops > docs/drops.md
 	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
-	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control the_descriptions_are_fresh
+	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
 
 bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine

@@ -48,7 +48,8 @@ pkt-gen  Generate and check packets through NICs, as a guest would\n\n\
 Exit codes: 0 ended by SIGINT or SIGTERM, everything closed; 1 an unexpected failure; \
 2 a mistake on the command line; 3 a mistake in the configuration file; 4 the host refused something \
 (socket in use, TAP, permission, file, no daemon to ask).\n\
-Signals: SIGUSR1 prints all counters (hypernic explain NAME says what one means); SIGINT and SIGTERM end cleanly and print them too.";
+Signals: SIGUSR1 prints all counters (hypernic explain NAME says what one means); SIGHUP has serve read \
+its file again; SIGINT and SIGTERM end cleanly and print them too.";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ pub(crate) mod config;
 mod connection;
 mod counters;
 mod dispatch;
+mod handed;
 mod lists;
 mod monitor;
 mod reach;

@@ -1,14 +1,17 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod apply;
+mod handed;
 mod inlets;
 mod leaving;
 mod looking;
 mod member;
 mod switch;
 mod trial;
+mod vfs;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +28,7 @@ use self::switch::RunningSwitch;
 pub use self::trial::Trial;
 use crate::capture::NicCapture;
 use crate::chip::RunningChip;
-use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
+use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::left::AllLeft;
@@ -50,6 +53,8 @@ pub struct Host {
     head: HostConfig,
     /// A configuration that is taken back unless it is confirmed.
     trial: Option<Trial>,
+    /// Descriptors that were handed over.
+    handed: Vec<OwnedFd>,
     /// How often it was changed.
     generation: AtomicU64,
     /// After the NICs, which have to leave them first.
@@ -119,6 +124,7 @@ impl Host {
             tenants: Tenants::new(config.tenants().max(room), config.nics.len().max(room)),
             head: config.head(),
             trial: None,
+            handed: Vec::new(),
             generation: AtomicU64::new(0),
             planned: config.nics.len(),
             // One for the beginning: not all are over before all are there.
@@ -187,7 +193,9 @@ impl Host {
     /// Closes a port of a switch. `false` when there is none that is written so.
     pub fn remove_port(&mut self, switch: &str, spec: &PortSpec) -> bool {
         let running = self.switches.get_mut(switch);
-        running.is_some_and(|running| running.remove_port(spec))
+        let gone = running.is_some_and(|running| running.remove_port(spec));
+        self.release();
+        gone
     }
 
     /// Makes a chip, to which virtual functions can be added.
@@ -473,6 +481,7 @@ impl Host {
         }
         drop(attached.inlet);
         drop(attached.nic);
+        self.release();
         true
     }
 
@@ -495,103 +504,6 @@ impl Host {
         true
     }
 
-    /// The chip and the number of a NIC that is a virtual function.
-    fn vf(&self, nic: &str) -> Option<(&RunningChip, u32)> {
-        let vf = self.nics.get(nic)?.config.vf.as_ref()?;
-        Some((&self.chips.get(&vf.chip)?.0, vf.index))
-    }
-
-    /// Changes the policy of a virtual function while it runs, as `ip link set … vf` does.
-    ///
-    /// # Errors
-    /// No such function, or a policy that cannot be; nothing changes then.
-    pub fn set_vf(&self, nic: &str, change: pf::Change) -> Result<(), Error> {
-        self.set_vf_all(nic, &[change])
-    }
-
-    /// As [`Host::set_vf`], several things at once: all of them or none.
-    ///
-    /// # Errors
-    /// As [`Host::set_vf`].
-    pub fn set_vf_all(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| chip.set(vf, changes))
-    }
-
-    /// Whether [`Host::set_vf_all`] would be done.
-    ///
-    /// # Errors
-    /// As [`Host::set_vf`].
-    pub fn check_vf(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| chip.check(vf, changes))
-    }
-
-    /// The virtual functions: their NICs, and what they are.
-    pub fn vfs(&self) -> impl Iterator<Item = (&str, &VfConfig)> {
-        self.nics
-            .iter()
-            .filter_map(|(name, nic)| Some((name.as_str(), nic.config.vf.as_ref()?)))
-    }
-
-    /// The time of the host's clock, of which [`pf::Record`]s have theirs.
-    pub fn now(&self) -> model::Nanos {
-        self.clock.now()
-    }
-
-    /// Lets a virtual function that was shut down try again.
-    ///
-    /// # Errors
-    /// No such function.
-    pub fn revive_vf(&self, nic: &str) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| chip.revive(vf))
-    }
-
-    /// Tells a virtual function that it will be taken away: its link goes, and what it sends goes
-    /// nowhere.
-    ///
-    /// # Errors
-    /// No such function.
-    pub fn announce_removal(&self, nic: &str) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| chip.leaving(vf))
-    }
-
-    fn of_vf(
-        &self,
-        nic: &str,
-        does: impl FnOnce(&RunningChip, u32) -> Result<(), String>,
-    ) -> Result<(), Error> {
-        let failed = |message| Error::Port {
-            owner: nic.to_owned(),
-            port: "its chip".into(),
-            message,
-        };
-        let found = self.vf(nic);
-        let (chip, vf) = found.ok_or_else(|| failed("it is not a virtual function".into()))?;
-        does(chip, vf).map_err(failed)
-    }
-
-    /// What is laid down for a virtual function, what follows from that, and what it was refused.
-    pub fn vf_status(&self, nic: &str) -> Option<pf::Status> {
-        let (chip, vf) = self.vf(nic)?;
-        chip.status(vf)
-    }
-
-    /// Resets a chip: its virtual functions are told, and start anew.
-    ///
-    /// # Errors
-    /// There is none of that name, or a guest has its physical function.
-    pub fn reset_chip(&self, name: &str) -> Result<(), Error> {
-        let chip = self.chips.get(name);
-        let done = chip
-            .map(|(chip, _)| chip)
-            .ok_or_else(|| format!("there is no chip {name} with virtual functions"))
-            .and_then(RunningChip::reset);
-        done.map_err(|message| Error::Port {
-            owner: name.to_owned(),
-            port: "chip".into(),
-            message,
-        })
-    }
-
     /// Closes a switch and its ports. `false`, and nothing happens, when there is none of that name
     /// or a NIC is on it.
     pub fn remove_switch(&mut self, name: &str) -> bool {
@@ -604,6 +516,8 @@ impl Host {
             return false;
         };
         running.forget();
+        drop(running);
+        self.release();
         true
     }
 

@@ -36,7 +36,12 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         }
         PortSpec::Stream(path) => stream(Endpoint::Connect(path.clone())),
         PortSpec::StreamListen(path) => stream(Endpoint::Listen(path.clone())),
-        PortSpec::StreamFd(fd) => stream(Endpoint::Fd(fds::inherited(*fd)?)),
+        PortSpec::StreamFd(fd) => {
+            let mut port = stream(Endpoint::Fd(fds::inherited(*fd)?))?;
+            // A switch may have several.
+            port.name = spec.to_string();
+            Ok(port)
+        }
         PortSpec::VhostUser(path) => vhost_user(VhostEndpoint::Connect(path.clone())),
         PortSpec::VhostUserListen(path) => vhost_user(VhostEndpoint::Listen(path.clone())),
         PortSpec::Null => Ok(port_null::open()),

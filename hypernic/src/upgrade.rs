@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::MemfdFlags;
 
-use crate::config::{HostConfig, SocketSpec};
+use crate::config::{HostConfig, NicConfig, SocketSpec};
 use crate::error::Error;
 use crate::host::Host;
 use crate::left::AllLeft;
+use crate::spec::PortSpec;
 
 /// Where this program was when it started; another may be there later.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -53,12 +54,30 @@ pub fn possible(host: &Host) -> Result<(), String> {
             "a configuration is on trial; hypernic config confirm or rollback it first".into(),
         );
     }
-    let given = |nic: &crate::config::NicConfig| matches!(nic.socket, SocketSpec::Fd(_));
-    match host.as_is().nics.iter().find(|nic| given(nic)) {
-        Some(nic) => Err(format!(
-            "{} was given its connection as a descriptor (--fd), and cannot go on in another process; give it a \
-             --socket-path",
-            nic.name
+    let is = host.as_is();
+    let stream = |port: &PortSpec| matches!(port, PortSpec::StreamFd(_));
+    let given = |nic: &&NicConfig| matches!(nic.socket, SocketSpec::Fd(_)) || stream(&nic.port);
+    let mut names = is.nics.iter().filter(given).map(|nic| nic.name.clone());
+    let lasting = host.lasting();
+    let ports = is.switches.iter().zip(&lasting.switches);
+    let port = ports
+        .flat_map(|(now, then)| {
+            now.ports
+                .iter()
+                .filter(|port| stream(port) || !then.ports.contains(port))
+        })
+        .map(ToString::to_string);
+    let lost = is
+        .nics
+        .iter()
+        .filter(|nic| !lasting.nics.iter().any(|other| other.name == nic.name));
+    match names
+        .next()
+        .or_else(|| port.into_iter().next())
+        .or_else(|| lost.map(|nic| nic.name.clone()).next())
+    {
+        Some(name) => Err(format!(
+            "{name} was given a descriptor (--fd), and cannot go on in another process; give it a path or a name"
         )),
         None => Ok(()),
     }
@@ -96,7 +115,7 @@ pub fn note(host: &Host) {
     if host.trial().is_some() {
         return;
     }
-    let text = host.configuration().to_text();
+    let text = host.lasting().to_text();
     let made = threads::apart(move || {
         let file = rustix::fs::memfd_create("what-runs", MemfdFlags::CLOEXEC)?;
         let mut file = File::from(file);

@@ -1,15 +1,18 @@
 //! Asking a daemon.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
 
 use crate::api::Method;
 use crate::failure::Failure;
-use crate::message::{MAX_REPLY, Messages, Request};
+use crate::message::{MAX_FDS, MAX_REPLY, Messages, Request};
 
 /// How long the daemon may take to answer: longer than it waits for busy workers, and for a port to open.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -113,6 +116,23 @@ impl Client {
         }
     }
 
+    /// As [`Client::call`], with descriptors that the call names by their places: `fd=0` is the first.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_with<M: Method>(
+        &mut self,
+        call: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<M::Reply, AskError> {
+        let message = Request::of(call).to_message();
+        let sent = send_with(&self.stream, &message, fds);
+        let sent = sent.and_then(|n| write_all(&mut self.stream, &message[n..], PATIENCE));
+        sent.map_err(|source| self.lost(source))?;
+        let (reply, _) = self.next::<M>(PATIENCE)?;
+        Ok(reply)
+    }
+
     /// The next reply, and whether more follow.
     ///
     /// # Errors
@@ -164,6 +184,18 @@ impl Client {
             }
         }
     }
+}
+
+/// Sends the beginning of a message, and descriptors with it.
+fn send_with(stream: &UnixStream, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if fds.len() > MAX_FDS || !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        let why = format!("a call brings at most {MAX_FDS} descriptors");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let bytes = [IoSlice::new(message)];
+    Ok(sendmsg(stream, &bytes, &mut control, SendFlags::NOSIGNAL)?)
 }
 
 fn write_all(stream: &mut UnixStream, mut rest: &[u8], patience: Duration) -> io::Result<()> {

@@ -130,6 +130,29 @@ impl Failure {
         }
     }
 
+    /// The same in one line, without what terminals and logs obey: names come from callers.
+    #[must_use]
+    pub fn printable(self) -> Self {
+        let escaped = |text: &str| {
+            let one = |c: char| match c.is_control() {
+                true => c.escape_default().to_string(),
+                false => c.to_string(),
+            };
+            text.chars().map(one).collect::<String>()
+        };
+        let Ok(mut value) = serde_json::to_value(&self) else {
+            return self;
+        };
+        for member in ["message", "parameter", "method", "interface"] {
+            if let Some(text) = value["parameters"].get_mut(member)
+                && let Some(told) = text.as_str().map(escaped)
+            {
+                *text = told.into();
+            }
+        }
+        serde_json::from_value(value).unwrap_or(self)
+    }
+
     /// There is no `kind` called `name`. `known` are those there are.
     pub fn unknown<'a>(kind: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         /// More would make no line.

@@ -11,6 +11,9 @@ pub const MAX_REQUEST: usize = 64 << 10;
 /// Longest call of an owner, which may bring a configuration file of a thousand NICs.
 pub const MAX_OWNERS_REQUEST: usize = 1 << 20;
 
+/// Descriptors that may come with a call.
+pub const MAX_FDS: usize = 16;
+
 /// Longest reply, in bytes: counters of a thousand NICs, or a thousand functions with all that they were refused.
 pub const MAX_REPLY: usize = 64 << 20;
 

@@ -163,6 +163,85 @@ fn the_descriptions_are_fresh() {
     );
 }
 
+/// One thing of an interface as a section of the page: a method with its comment, or a type or an error as it is.
+fn section(block: &str) -> String {
+    let Some(at) = block.lines().position(|line| line.starts_with("method ")) else {
+        return String::new();
+    };
+    let lines: Vec<&str> = block.lines().collect();
+    let name = lines[at].trim_start_matches("method ");
+    let name = name.split(' ').next().expect("a name");
+    let comments = lines[..at].iter();
+    let comments: Vec<_> = comments.map(|line| line.trim_start_matches("# ")).collect();
+    let definition = lines[at..].join("\n");
+    let about = comments.join("\n");
+    format!("### {name}\n\n{about}\n\n```varlink\n{definition}\n```\n\n")
+}
+
+/// docs/api.md.
+fn page() -> String {
+    let mut page = String::from(
+        "# Reference of the control socket\n\nMade from the Rust types of `crates/control` (`make docs`); [control](control.md) says how \
+         to use it.\n\n",
+    );
+    for interface in INTERFACES {
+        page += &format!(
+            "- [{}](#{})\n",
+            interface.name,
+            interface.name.to_lowercase().replace('.', "")
+        );
+    }
+    for interface in INTERFACES {
+        let text = interface.description();
+        let blocks: Vec<&str> = text.split("\n\n").collect();
+        let head = blocks[0].lines().filter(|line| line.starts_with('#'));
+        let head: Vec<_> = head.map(|line| line.trim_start_matches("# ")).collect();
+        page += &format!("\n## {}\n\n{}\n\n", interface.name, head.join("\n"));
+        for block in &blocks[1..] {
+            page += &section(block.trim_end());
+        }
+        let is_other = |block: &&&str| section(block.trim_end()).is_empty();
+        let others: Vec<_> = blocks[1..]
+            .iter()
+            .filter(is_other)
+            .map(|block| block.trim_end())
+            .collect();
+        if !others.is_empty() {
+            page += &format!("### Words\n\n```varlink\n{}\n```\n", others.join("\n\n"));
+        }
+    }
+    page
+}
+
+#[test]
+fn the_reference_page_is_fresh() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let page = page();
+    if std::env::var_os("HYPERNIC_WRITE").is_some() {
+        std::fs::write(&file, &page).expect("file");
+    }
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(kept == page, "docs/api.md is stale: make docs");
+    for call in ["### Inspect", "### Apply", "### Subscribe", "error Stale"] {
+        assert!(page.contains(call), "{call}");
+    }
+}
+
+#[test]
+fn an_errors_words_are_one_line_whatever_a_caller_says() {
+    let failure = Failure::unknown("NIC", "x\n\u{1b}[2Jy", ["a"]).printable();
+    assert!(!failure.to_string().contains(char::is_control), "{failure}");
+    let failure = Failure::invalid("a\nb").printable();
+    assert_eq!(failure, Failure::invalid("a\\nb"));
+    let other = Failure::Exists {
+        kind: "NIC".into(),
+        name: "n".into(),
+        differs: vec!["mac".into()],
+        message: "é is fine".into(),
+    };
+    assert_eq!(other.clone().printable(), other);
+}
+
 proptest! {
     #[test]
     fn no_message_is_too_odd(message in proptest::collection::vec(any::<u8>(), 0..200)) {

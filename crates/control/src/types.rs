@@ -12,10 +12,12 @@ records! {
     NicConfig {
         /// Its name.
         name: String,
-        /// Where its frames go, such as `switch:lan` or `user`.
+        /// Where its frames go, such as `switch:lan` or `user`; `tap:fd=0` is the first descriptor that comes with the call.
         port: String,
         /// The Unix socket for its VMM.
         socket_path: Option<String>,
+        /// In its place a descriptor: which of those that come with the call; in replies, the daemon's number of it.
+        fd: Option<u32>,
         /// The chip, such as `e1000`.
         model: Option<String>,
         /// `vfio-user` or `vhost-user`.
@@ -339,7 +341,7 @@ records! {
     PortAdd {
         /// The switch.
         switch: String,
-        /// The port, such as `tap:vm0`.
+        /// The port, such as `tap:vm0`; `tap:fd=0` is the first descriptor that comes with the call.
         port: String,
         /// Only say whether it could be done.
         check: Option<bool>,

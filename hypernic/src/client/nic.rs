@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use control::{Guard, NicAdd, NicConfig, NicInfo, NicList, NicRemove, Nics};
 use program::LogFormat;
 
-use super::place::{Place, Printed, Terms, changed};
+use super::place::{Hand, Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic nic`.
@@ -51,8 +51,11 @@ struct Add {
     #[arg(long)]
     port: String,
     /// The Unix socket for its VMM.
-    #[arg(long, value_name = "PATH")]
-    socket_path: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "fd")]
+    socket_path: Option<PathBuf>,
+    /// In its place an inherited socket, which the daemon is handed.
+    #[arg(long, value_name = "N", conflicts_with = "socket_path")]
+    fd: Option<i32>,
     /// The chip.
     #[arg(long)]
     model: Option<String>,
@@ -145,7 +148,7 @@ pub(crate) fn whole(path: &Path) -> String {
 }
 
 impl Add {
-    fn call(self) -> NicAdd {
+    fn call(self, hand: &mut Hand) -> Result<NicAdd, Error> {
         let on = |flag: bool| flag.then_some(true);
         let guard = Guard {
             tx_rate: self.tx_rate,
@@ -158,8 +161,9 @@ impl Add {
         };
         let nic = NicConfig {
             name: self.name,
-            port: self.port,
-            socket_path: Some(whole(&self.socket_path)),
+            port: hand.port(self.port)?,
+            socket_path: self.socket_path.as_deref().map(whole),
+            fd: self.fd.map(|fd| hand.place(fd)).transpose()?,
             model: self.model,
             transport: self.transport,
             mac: self.mac,
@@ -183,12 +187,12 @@ impl Add {
             guard: (guard != Guard::default()).then_some(guard),
         };
         let (check, persist, if_generation) = self.terms.words();
-        NicAdd {
+        Ok(NicAdd {
             nic,
             check,
             persist,
             if_generation,
-        }
+        })
     }
 }
 
@@ -206,7 +210,9 @@ impl NicCommand {
         match what {
             NicVerb::Add(add) => {
                 let (name, check) = (add.name.clone(), add.terms.check);
-                let reply = place.ask(&add.call())?;
+                let mut hand = Hand::default();
+                let call = add.call(&mut hand)?;
+                let reply = hand.ask(&place, &call)?;
                 Ok(printed.show(format, &reply, changed(&name, check)))
             }
             NicVerb::Remove {

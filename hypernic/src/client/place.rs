@@ -1,5 +1,6 @@
 //! Where the daemon is, and how its answer is printed.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -7,6 +8,8 @@ use control::{AskError, Changed, Client, Failure, Method, without_nulls};
 use program::LogFormat;
 
 use crate::error::Error;
+use crate::fds;
+use crate::spec::PortSpec;
 
 /// Where the daemon is.
 #[derive(Args, Clone, Debug)]
@@ -58,6 +61,47 @@ impl Place {
     /// It is not there, or refuses.
     pub fn ask<M: Method>(&self, call: &M) -> Result<M::Reply, Error> {
         ask(&self.control, call)
+    }
+}
+
+/// Descriptors that this program has inherited, and the daemon is to have.
+#[derive(Debug, Default)]
+pub(super) struct Hand(Vec<OwnedFd>);
+
+impl Hand {
+    /// The place of an inherited descriptor in a call.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn place(&mut self, number: i32) -> Result<u32, Error> {
+        self.0.push(fds::inherited(number).map_err(Error::Host)?);
+        Ok(self.0.len() as u32 - 1)
+    }
+
+    /// A port, for the daemon.
+    ///
+    /// # Errors
+    /// It is of a descriptor that was not inherited.
+    pub fn port(&mut self, word: String) -> Result<String, Error> {
+        let number = match word.parse() {
+            Ok(PortSpec::TapFd(number) | PortSpec::StreamFd(number)) => number,
+            _ => return Ok(word),
+        };
+        let place = self.place(number)?;
+        let kind = word.split_once('=').map_or("", |(kind, _)| kind);
+        Ok(format!("{kind}={place}"))
+    }
+
+    /// Asks the daemon, and hands over what the call names.
+    ///
+    /// # Errors
+    /// It is not there, or refuses.
+    pub fn ask<M: Method>(self, place: &Place, call: &M) -> Result<M::Reply, Error> {
+        if self.0.is_empty() {
+            return place.ask(call);
+        }
+        let fds: Vec<_> = self.0.iter().map(AsFd::as_fd).collect();
+        with(place.connect()?.call_with(call, &fds))
     }
 }
 

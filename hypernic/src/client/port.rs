@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use control::{PortAdd, PortList, PortRemove, Ports};
 use program::LogFormat;
 
-use super::place::{Place, Printed, Terms, changed};
+use super::place::{Hand, Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic port`.
@@ -63,13 +63,15 @@ impl PortCommand {
             } => {
                 let what = format!("{switch} {port}");
                 let (check, persist, if_generation) = terms.words();
-                let reply = place.ask(&PortAdd {
+                let mut hand = Hand::default();
+                let call = PortAdd {
                     switch,
-                    port,
+                    port: hand.port(port)?,
                     check,
                     persist,
                     if_generation,
-                })?;
+                };
+                let reply = hand.ask(&place, &call)?;
                 Ok(printed.show(format, &reply, changed(&what, terms.check)))
             }
             PortVerb::Remove {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use control::{SwitchAdd, SwitchConfig, SwitchList, SwitchRemove, Switches};
 use program::LogFormat;
 
-use super::place::{Place, Printed, Terms, changed};
+use super::place::{Hand, Place, Printed, Terms, changed};
 use crate::error::Error;
 
 /// `hypernic switch`.
@@ -70,20 +70,24 @@ impl SwitchCommand {
                 link_local,
                 terms,
             } => {
+                let mut hand = Hand::default();
+                let ports = port.into_iter().map(|port| hand.port(port));
+                let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
                 let switch = SwitchConfig {
                     name: name.clone(),
-                    ports: (!port.is_empty()).then_some(port),
+                    ports: (!ports.is_empty()).then_some(ports),
                     ageing_seconds,
                     uplink_guard: None,
                     link_local,
                 };
                 let (check, persist, if_generation) = terms.words();
-                let reply = place.ask(&SwitchAdd {
+                let call = SwitchAdd {
                     switch,
                     check,
                     persist,
                     if_generation,
-                })?;
+                };
+                let reply = hand.ask(&place, &call)?;
                 Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             SwitchVerb::Remove {

@@ -308,7 +308,7 @@ fn comments_stay_where_a_file_is_changed() {
             "[\"null\"] # out",
         ),
         (
-            Edit::RemovePort("lan", &PortSpec::Null),
+            Edit::RemovePort("lan", &[&stream, &PortSpec::Null]),
             &[],
             "ports = [] # out",
         ),

@@ -25,8 +25,8 @@ pub(crate) enum Edit<'a> {
     RemoveSwitch(&'a str),
     /// A port of a switch.
     AddPort(&'a str, &'a PortSpec),
-    /// Not that port.
-    RemovePort(&'a str, &'a PortSpec),
+    /// Not a port that is written in one of these ways.
+    RemovePort(&'a str, &'a [&'a PortSpec]),
     /// Words of a chip's virtual function.
     SetVf(&'a str, u32, &'a VfChange),
     /// Another text altogether.
@@ -119,7 +119,7 @@ pub(crate) fn edited(text: &str, edit: Edit) -> Result<String, String> {
         }
         Edit::RemoveNic(name) => take(&mut doc, "nic", name)?,
         Edit::RemoveSwitch(name) => take(&mut doc, "switch", name)?,
-        Edit::AddPort(switch, port) => ports(&mut doc, switch, port, true)?,
+        Edit::AddPort(switch, port) => ports(&mut doc, switch, &[port], true)?,
         Edit::RemovePort(switch, port) => ports(&mut doc, switch, port, false)?,
         Edit::SetVf(chip, index, change) => vf(&mut doc, chip, index, change)?,
         Edit::Text(_) => {}
@@ -241,7 +241,12 @@ fn give(doc: &mut DocumentMut, after: Option<isize>, comments: &str) {
     doc.set_trailing(format!("{comments}{own}"));
 }
 
-fn ports(doc: &mut DocumentMut, switch: &str, port: &PortSpec, there: bool) -> Result<(), String> {
+fn ports(
+    doc: &mut DocumentMut,
+    switch: &str,
+    ports: &[&PortSpec],
+    there: bool,
+) -> Result<(), String> {
     let tables = all(doc, "switch")?;
     let Some(table) = tables.iter_mut().find(|table| is_named(table, switch)) else {
         return Err(format!(
@@ -258,11 +263,11 @@ fn ports(doc: &mut DocumentMut, switch: &str, port: &PortSpec, there: bool) -> R
         let word = value
             .as_str()
             .and_then(|word| word.parse::<PortSpec>().ok());
-        word.as_ref() == Some(port)
+        word.is_some_and(|word| ports.contains(&&word))
     };
     let at = list.iter().position(is);
     match (at, there) {
-        (None, true) => list.push(port.to_string()),
+        (None, true) => list.extend(ports.iter().map(ToString::to_string)),
         (Some(at), false) => drop(list.remove(at)),
         _ => {}
     }

@@ -193,9 +193,6 @@ impl NicConfig {
                 words.remove(word);
             }
         }
-        if let SocketSpec::Fd(fd) = self.socket {
-            words.insert("fd".into(), i64::from(fd).into());
-        }
         words
     }
 }

@@ -15,6 +15,10 @@ impl NicConfig {
                 SocketSpec::Path(socket) => Some(path(socket)),
                 SocketSpec::Fd(_) => None,
             },
+            fd: match &self.socket {
+                SocketSpec::Fd(fd) => u32::try_from(*fd).ok(),
+                SocketSpec::Path(_) => None,
+            },
             model: Some(self.model.name.into()),
             transport: Some(self.transport.to_string()),
             mac: Some(self.mac.to_string()),

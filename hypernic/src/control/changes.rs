@@ -269,11 +269,13 @@ pub(super) fn remove_port(host: &mut Host, call: &PortRemove) -> Outcome {
         let known = known.iter().map(String::as_str);
         missing("port", &call.port, known, call.missing_ok)?;
         if let Some(port) = &wanted {
-            keep(terms!(call).write(host, Edit::RemovePort(&call.switch, port))?)?;
+            keep(terms!(call).write(host, Edit::RemovePort(&call.switch, &[port]))?)?;
         }
         return Ok(false);
     };
-    let written = terms!(call).write(host, Edit::RemovePort(&call.switch, port))?;
+    let ways = [Some(port), written.as_ref()];
+    let ways: Vec<_> = ways.into_iter().flatten().collect();
+    let written = terms!(call).write(host, Edit::RemovePort(&call.switch, &ways))?;
     if call.check != Some(true) {
         host.remove_port(&call.switch, port);
     }

@@ -1,12 +1,15 @@
 //! One client: what it has said and not yet been answered, what it has been told and not yet read, and how long it may
 //! take for both.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use control::{MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use control::{MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
 
 /// How long a client may take for a call that it has begun, and a new one for its first.
 pub(super) const CALL: Duration = Duration::from_secs(1);
@@ -42,6 +45,8 @@ pub(super) struct Connection {
     stream: UnixStream,
     pub caller: Caller,
     messages: Messages,
+    /// Descriptors that came and no call has taken.
+    fds: Vec<OwnedFd>,
     out: Vec<u8>,
     /// Since when the client is to say something.
     since: Instant,
@@ -79,6 +84,7 @@ impl Connection {
                 Role::Owner => MAX_OWNERS_REQUEST,
                 _ => MAX_REQUEST,
             }),
+            fds: Vec::new(),
             out: Vec::new(),
             since: now,
             unread_since: now,
@@ -133,7 +139,12 @@ impl Connection {
     /// Reads once.
     pub fn read(&mut self, now: Instant) -> Result<(), Over> {
         let mut part = [0; PART];
-        match self.stream.read(&mut part) {
+        match self.receive(&mut part) {
+            Ok(_) if self.fds.len() > MAX_FDS => {
+                return Err(Over::NoCall(format!(
+                    "more than {MAX_FDS} descriptors came with a call"
+                )));
+            }
             Ok(0) => self.ended = true,
             Ok(n) => {
                 if self.subscription.is_some() {
@@ -150,6 +161,32 @@ impl Connection {
             Err(error) => return Err(Over::NoCall(error.to_string())),
         }
         Ok(())
+    }
+
+    /// Reads bytes, and descriptors of those who may hand them over.
+    fn receive(&mut self, part: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS + 1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [IoSliceMut::new(part)];
+        let received = recvmsg(
+            &self.stream,
+            &mut bytes,
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message
+                && self.caller.role == Role::Owner
+            {
+                self.fds.extend(fds.take(MAX_FDS + 1));
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    /// The descriptors that came with a call.
+    pub fn take_fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
     }
 
     /// The next whole message, if there is one and the last reply was read.

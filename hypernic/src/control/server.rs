@@ -15,6 +15,7 @@ use vfio_user::{EventFd, Listener};
 use super::connection::{Caller, Connection, Over, Subscription};
 use super::counters::{Counters, count};
 use super::dispatch::Subject;
+use super::handed::Handed;
 use super::monitor::Watch;
 use super::reach::open_to;
 use crate::config::Peer;
@@ -205,6 +206,7 @@ impl Room {
         let request = match Request::parse(message) {
             Ok(request) => request,
             Err(failure) => {
+                let failure = failure.printable();
                 self.refused(client.caller, "?", &failure);
                 // What follows would be understood no better.
                 client.close();
@@ -218,8 +220,9 @@ impl Room {
                 return Ok(());
             }
             Some(Err(failure)) => Err(failure),
-            None => self.carry_out(&request, caller),
+            None => self.carry_out(&request, caller, client.take_fds()),
         };
+        let result = result.map_err(Failure::printable);
         if let Err(failure) = &result {
             self.refused(caller, &request.method, failure);
         } else {
@@ -231,8 +234,15 @@ impl Room {
         client.tell(&reply(result, false), Instant::now())
     }
 
-    fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
-        let call = Call::parse(&request.method, request.parameters.clone())?;
+    fn carry_out(
+        &self,
+        request: &Request,
+        caller: Caller,
+        fds: Vec<OwnedFd>,
+    ) -> Result<serde_json::Value, Failure> {
+        let mut call = Call::parse(&request.method, request.parameters.clone())?;
+        let mut handed = Handed::of(fds);
+        handed.name(&mut call)?;
         let besides = || {
             vec![
                 self.counters.section(),
@@ -245,6 +255,7 @@ impl Room {
             besides: &besides,
         };
         let result = subject.carry_out(&call, caller.role)?;
+        handed.keep(&mut self.host.write());
         let Caller { uid, pid, role } = caller;
         let (method, role) = (call.method(), role.name());
         if call.role() == Role::Monitor {

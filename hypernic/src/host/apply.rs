@@ -22,13 +22,24 @@ impl Host {
     /// A step cannot be done; what was done before it is undone.
     pub fn apply(&mut self, plan: &Plan) -> Result<(), Error> {
         let before = self.configuration();
-        for step in &plan.steps {
-            if let Err(error) = self.step(step) {
-                self.restore(&before);
-                return Err(error);
+        self.with_all_descriptors(|host| {
+            for step in &plan.steps {
+                if let Err(error) = host.step(step) {
+                    host.restore(&before);
+                    return Err(error);
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// Does something that may be undone: what was handed over stays open meanwhile.
+    fn with_all_descriptors<T>(&mut self, does: impl FnOnce(&mut Self) -> T) -> T {
+        let handed = std::mem::take(&mut self.handed);
+        let result = does(self);
+        self.handed = handed;
+        self.release();
+        result
     }
 
     /// The same, to be confirmed in time.
@@ -41,14 +52,12 @@ impl Host {
         time: Duration,
         persist: Option<(PathBuf, String)>,
     ) -> Result<(), Error> {
-        let before = Box::new(self.configuration());
-        self.apply(plan)?;
         self.trial = Some(Trial {
-            before,
+            before: Box::new(self.configuration()),
             until: Instant::now() + time,
             persist,
         });
-        Ok(())
+        self.apply(plan).inspect_err(|_| self.trial = None)
     }
 
     /// What is tried out.
@@ -58,7 +67,9 @@ impl Host {
 
     /// What is tried out stays. Returns what the file is to be.
     pub fn confirm(&mut self) -> Option<Trial> {
-        self.trial.take()
+        let trial = self.trial.take();
+        self.release();
+        trial
     }
 
     /// Takes back what is tried out. `false`: there is nothing of the kind.
@@ -66,7 +77,7 @@ impl Host {
         let Some(trial) = self.trial.take() else {
             return false;
         };
-        self.restore(&trial.before);
+        self.with_all_descriptors(|host| host.restore(&trial.before));
         true
     }
 

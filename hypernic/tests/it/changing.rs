@@ -207,7 +207,7 @@ fn what_is_refused_says_why_in_one_line_and_changes_nothing() {
 }
 
 /// Two guests that send each other numbered frames as fast as they can; none is lost, doubled or out of its order.
-fn converse(sockets: [&Path; 2], stop: &AtomicBool, passed: &AtomicU64) {
+pub fn converse(sockets: [&Path; 2], stop: &AtomicBool, passed: &AtomicU64) {
     let mut pair = sockets.map(|socket| {
         let config = Config {
             rx_ring: 4096,

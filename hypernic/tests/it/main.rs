@@ -5,6 +5,7 @@ mod awake;
 mod changing;
 mod common;
 mod control;
+mod crowd;
 mod explained;
 mod fabric;
 mod failing;

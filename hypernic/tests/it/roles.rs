@@ -85,3 +85,50 @@ fn each_role_may_what_it_may_and_no_more() {
     assert_eq!(lab.counted("control_not_allowed"), 8);
     assert_eq!(lab.counted("control_stranger"), 4);
 }
+
+#[test]
+fn no_method_is_open_to_a_lower_role() {
+    let lab = lab();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let file = lab.dir.path().join("host.toml");
+    let socket = lab.dir.path().join("new.sock");
+    let before = lab.ran("config dump");
+    let operate = [
+        "vf set p0vf0 vlan 7",
+        "vf revive p0vf0",
+        "vf leave p0vf0",
+        "vf reset p0",
+    ];
+    let owner = [
+        format!("nic add new --port null --socket-path {}", socket.display()),
+        "nic remove p0vf0".into(),
+        "switch add lan".into(),
+        "switch remove lan".into(),
+        "port add lan null".into(),
+        "port remove lan null".into(),
+        format!("config diff {}", file.display()),
+        format!("config apply {}", file.display()),
+        "config confirm".into(),
+        "config rollback".into(),
+    ];
+    let refused = |uid: u32, call: &str, role: &str| {
+        let output = run_as(&lab, uid, uid, call);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{uid} {call}");
+        assert!(
+            said.contains(&format!("is for the role {role}")),
+            "{uid} {call}: {said}"
+        );
+    };
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("mode");
+    for call in operate {
+        refused(MONITOR, call, "operate");
+    }
+    for call in &owner {
+        refused(MONITOR, call, "owner");
+        refused(OPERATOR, call, "owner");
+    }
+    assert_eq!(lab.ran("config dump"), before);
+}

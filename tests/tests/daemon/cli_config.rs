@@ -12,18 +12,18 @@ use tempfile::TempDir;
 use vfio_user::Client;
 
 /// A daemon, its file, and the commands that ask it.
-struct Lab {
-    dir: TempDir,
-    daemon: Daemon,
+pub(super) struct Lab {
+    pub(super) dir: TempDir,
+    pub(super) daemon: Daemon,
 }
 
 impl Lab {
     /// With these words besides the control socket. `@` is the folder of its files.
-    fn new(words: &str) -> Self {
+    pub(super) fn new(words: &str) -> Self {
         Self::with(words, |launch| launch)
     }
 
-    fn with(words: &str, more: impl FnOnce(Launch) -> Launch) -> Self {
+    pub(super) fn with(words: &str, more: impl FnOnce(Launch) -> Launch) -> Self {
         let dir = scratch().unwrap();
         let file = dir.path().join("host.toml");
         std::fs::write(&file, text(dir.path(), words)).unwrap();
@@ -32,17 +32,17 @@ impl Lab {
         Self { dir, daemon }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, words: &str) -> String {
+    pub(super) fn write(&self, name: &str, words: &str) -> String {
         std::fs::write(self.at(name), text(self.dir.path(), words)).unwrap();
         self.at(name).display().to_string()
     }
 
     /// `hypernic …`: whether it went well, and what it said.
-    fn run(&self, words: &str) -> (bool, String) {
+    pub(super) fn run(&self, words: &str) -> (bool, String) {
         let output = Command::new(binary().unwrap())
             .args(words.split(' '))
             .arg("--control")
@@ -55,7 +55,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn ran(&self, words: &str) -> String {
+    pub(super) fn ran(&self, words: &str) -> String {
         let (well, said) = self.run(words);
         assert!(well, "{words}: {said}");
         said
@@ -63,23 +63,23 @@ impl Lab {
 
     /// What it says when it refuses: one line.
     #[track_caller]
-    fn refused(&self, words: &str) -> String {
+    pub(super) fn refused(&self, words: &str) -> String {
         let (well, said) = self.run(words);
         assert!(!well && said.lines().count() == 1, "{words}: {said}");
         said
     }
 
-    fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         let dump: Value = serde_json::from_str(&self.ran("config dump --json")).unwrap();
         dump["generation"].as_u64().unwrap()
     }
 
     /// All that runs.
-    fn everything(&self) -> String {
+    pub(super) fn everything(&self) -> String {
         self.ran("config dump")
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(super) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let end = Instant::now() + LONG;
         while !holds() {
             assert!(Instant::now() < end, "{what}: {}", self.daemon.log());
@@ -112,13 +112,13 @@ fn text(dir: &Path, words: &str) -> String {
     format!("{control}{words}").replace('@', &dir.display().to_string())
 }
 
-fn nic(name: &str, more: &str) -> String {
+pub(super) fn nic(name: &str, more: &str) -> String {
     format!(
         "[[nic]]\nname = \"{name}\"\nsocket-path = \"@/{name}\"\nport = \"switch:lan\"\n{more}\n"
     )
 }
 
-const LAN: &str = "[[switch]]\nname = \"lan\"\nports = [\"null\"]\n";
+pub(super) const LAN: &str = "[[switch]]\nname = \"lan\"\nports = [\"null\"]\n";
 
 #[test]
 fn a_dump_starts_the_same_host() {

@@ -330,7 +330,7 @@ fn a_nic_on_a_descriptor_keeps_the_daemon_from_becoming_another() {
     let mut daemon = launch.stdin(theirs.into()).start().unwrap();
     let worker = daemon.worker();
     daemon.signal(Signal::USR2).unwrap();
-    daemon.wait_log("--socket-path").unwrap();
+    daemon.wait_log("n0 was given a descriptor").unwrap();
     assert_eq!(daemon.worker(), worker);
     drop((ours, dir));
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli_config;
+mod cli_control;
 mod cli_errors;
 mod cli_fair;
 mod cli_guards;

@@ -1,0 +1,54 @@
+//! Descriptors that were handed over while the host runs, open for as long as something of the host is made of them.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::Host;
+use crate::config::{HostConfig, NicConfig, SocketSpec};
+use crate::spec::PortSpec;
+
+impl Host {
+    /// Keeps descriptors that what is there is made of.
+    pub(crate) fn keep(&mut self, fds: Vec<OwnedFd>) {
+        self.handed.extend(fds);
+        self.release();
+    }
+
+    /// What of this host another process can make again: all but what is made of these descriptors.
+    pub fn lasting(&self) -> HostConfig {
+        let mut is = self.configuration();
+        let handed = |number: i32| self.handed.iter().any(|fd| fd.as_raw_fd() == number);
+        let stays = |port: &PortSpec| match port {
+            PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) => !handed(*fd),
+            _ => true,
+        };
+        for switch in &mut is.switches {
+            switch.ports.retain(stays);
+        }
+        let socket = |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if handed(fd));
+        is.nics.retain(|nic| stays(&nic.port) && socket(nic));
+        is
+    }
+
+    /// Closes those that nothing is made of any more.
+    pub(super) fn release(&mut self) {
+        // What is on trial may be taken back.
+        if self.handed.is_empty() || self.trial.is_some() {
+            return;
+        }
+        let mut named = BTreeSet::new();
+        let is = self.as_is();
+        let ports = is.switches.iter().flat_map(|switch| &switch.ports);
+        for port in ports.chain(is.nics.iter().map(|nic| &nic.port)) {
+            if let PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) = port {
+                named.insert(*fd);
+            }
+        }
+        for nic in &is.nics {
+            if let SocketSpec::Fd(fd) = nic.socket {
+                named.insert(fd);
+            }
+        }
+        self.handed.retain(|fd| named.contains(&fd.as_raw_fd()));
+    }
+}
