@@ -21,8 +21,10 @@ use crate::config::{
 };
 use crate::error::Error;
 use crate::explain::ExplainCommand;
+use crate::exporter::ExporterCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
+use crate::top::TopCommand;
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
 
@@ -75,6 +77,10 @@ pub enum Command {
     Port(PortCommand),
     /// Print the counters of a running daemon, as Prometheus reads them.
     Metrics(MetricsCommand),
+    /// Serve the counters of a running daemon over HTTP, for Prometheus.
+    Exporter(ExporterCommand),
+    /// Show what NICs, workers and switches of a running daemon do now.
+    Top(TopCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
     /// Tell what changes in a running daemon, until it is interrupted.

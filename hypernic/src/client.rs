@@ -10,4 +10,8 @@ pub(crate) mod place;
 pub mod port;
 pub mod switch;
 
+pub use self::exposition::Exposition;
+pub(crate) use self::exposition::{Families, Kind};
+pub(crate) use self::metrics::Scraper;
+pub(crate) use self::place::with;
 pub use self::place::{Place, Printed};

@@ -76,6 +76,8 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
+        Command::Exporter(exporter) => exporter.execute(&mut print)?,
+        Command::Top(top) => top.execute(&mut print)?,
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
         Command::Inspect(inspect) => inspect.execute(format, &mut print)?,

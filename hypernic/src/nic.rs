@@ -221,6 +221,12 @@ impl RunningNic {
         self.inbox.served.load(Ordering::Relaxed)
     }
 
+    /// Its worker, how many turns it had there, and the nanoseconds of those that had something to do.
+    pub(crate) fn turns(&self) -> (usize, u64, u64) {
+        let (turns, work) = self.task.turns();
+        (self.task.worker(), turns, work)
+    }
+
     /// Whether the VMM that has it may fail when it goes away under traffic. One that has it over vhost-user waits for the
     /// next in its place.
     pub(crate) fn will_be_missed(&self) -> bool {
@@ -374,6 +380,7 @@ impl Served for NicBody {
                     served: turn.served,
                     more: turn.more,
                     ill: false,
+                    answered: turn.answered,
                 }
             }
             Err(error) => {

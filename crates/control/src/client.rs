@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::Method;
 use crate::failure::Failure;
@@ -54,6 +56,16 @@ pub enum AskError {
     Refused(#[from] Failure),
 }
 
+/// A reply, of which the parameters are read once it is known what they are: they may be long.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    error: Option<Value>,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+    #[serde(default)]
+    continues: bool,
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -92,8 +104,16 @@ impl Client {
     /// # Errors
     /// There is no answer, none that can be read, or the daemon refuses.
     pub fn call<M: Method>(&mut self, call: &M) -> Result<M::Reply, AskError> {
+        self.ask(call, PATIENCE)
+    }
+
+    /// As [`Client::call`], and the reply may take so long.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn ask<M: Method>(&mut self, call: &M, patience: Duration) -> Result<M::Reply, AskError> {
         self.send(call, false)?;
-        let (reply, _) = self.next::<M>(PATIENCE)?;
+        let (reply, _) = self.next::<M>(patience)?;
         Ok(reply)
     }
 
@@ -123,19 +143,18 @@ impl Client {
             path: self.path.clone(),
             why,
         };
-        let value: Value =
+        let envelope: Envelope =
             serde_json::from_slice(&message).map_err(|error| foreign(error.to_string()))?;
-        if let Some(name) = value.get("error") {
-            let failure: Result<Failure, _> = serde_json::from_value(value.clone());
+        if let Some(name) = envelope.error {
+            let failure: Result<Failure, _> = serde_json::from_slice(&message);
             let failure = failure.map_err(|_| foreign(format!("the error {name}")))?;
             return Err(AskError::Refused(failure));
         }
-        let continues = value.get("continues") == Some(&Value::Bool(true));
-        let parameters = value.get("parameters").cloned().unwrap_or_default();
-        let reply = serde_json::from_value(parameters);
+        let parameters = envelope.parameters.map_or("{}", RawValue::get);
+        let reply = serde_json::from_str(parameters);
         Ok((
             reply.map_err(|error| foreign(error.to_string()))?,
-            continues,
+            envelope.continues,
         ))
     }
 

@@ -444,6 +444,8 @@ records! {
     MetricsGet {
         /// Those of one kind of thing; all without.
         kind: Option<String>,
+        /// Of the counters that are 0, only these; all without.
+        zeros: Option<Vec<String>>,
     }
 
     told

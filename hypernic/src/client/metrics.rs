@@ -1,12 +1,18 @@
 //! `hypernic metrics`.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use clap::Args;
-use control::{MetricsGet, NicInfo, NicList, Section, StatusGet};
+use control::{
+    AskError, Client, MetricsGet, NicInfo, NicList, PATIENCE, Section, Sections, StatusGet,
+};
 
 use super::exposition::{Exposition, Families, Kind};
 use super::place::{Place, with};
 use crate::error::Error;
 use crate::explain::{self, Class, Reason};
+use crate::worker::histogram;
 
 /// Counters of NICs that are always told. The others are many, and told if asked for.
 const USUAL: &[&str] = &[
@@ -22,6 +28,7 @@ const USUAL: &[&str] = &[
     "calls",
     "kicks",
     "clients",
+    "work_ns",
 ];
 
 /// Losses that are told while they are zero too: an alert needs the zero before the first.
@@ -36,6 +43,7 @@ const COMMON: &[&str] = &[
     "drop_storm",
     "drop_rate_in",
     "vf_refused_spoofed",
+    "control_not_allowed",
     "fallen",
     "log_lines_lost",
     "worker_restarts",
@@ -62,28 +70,99 @@ impl MetricsCommand {
     /// A daemon that is not there, or refuses.
     pub fn execute(self) -> Result<String, Error> {
         let mut client = self.place.connect()?;
-        let status = with(client.call(&StatusGet {}))?;
-        let nics = with(client.call(&NicList { name: None }))?;
-        let sections = with(client.call(&MetricsGet { kind: None }))?;
-        let mut families = Families::default();
+        let mut families = Families::new(usize::MAX);
+        let mut scraper = Scraper::new(self.all);
+        with(scraper.look(&mut client, PATIENCE, &mut families))?;
+        Ok(families.text(self.format))
+    }
+}
+
+/// Asks for all that a scraper reads, again and again.
+pub(crate) struct Scraper {
+    all: bool,
+    /// Counters that are told while they are 0.
+    zeros: Vec<String>,
+    /// Losses that were not 0 once: who has seen one sees it until its owner goes.
+    seen: HashSet<(String, &'static str)>,
+}
+
+impl Scraper {
+    /// With every counter of every NIC, or with the usual ones.
+    pub fn new(all: bool) -> Self {
+        let told = |reason: &&Reason| match reason.class {
+            Class::Count if reason.kind == "nic" => all || USUAL.contains(&reason.name),
+            Class::Count | Class::Gauge => true,
+            _ => COMMON.contains(&reason.name),
+        };
+        let zeros = explain::all().filter(told).map(|r| r.name.to_owned());
+        Self {
+            all,
+            zeros: zeros.collect(),
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Asks once. Each answer may take so long.
+    pub fn look(
+        &mut self,
+        client: &mut Client,
+        patience: Duration,
+        families: &mut Families,
+    ) -> Result<(), AskError> {
+        let status = client.ask(&StatusGet {}, patience)?;
+        let nics = client.ask(&NicList { name: None }, patience)?;
+        let zeros = Some(self.zeros.clone());
+        let get = MetricsGet { kind: None, zeros };
+        let sections = client.ask(&get, patience)?;
         let version = [("version", status.version.as_str())];
         let help = "The version of the daemon";
         families.add(Kind::Info, "hypernic_build", help, &version, 1);
         for nic in &nics.nics {
-            of_nic(&mut families, nic);
+            of_nic(families, nic);
         }
+        let mut before = std::mem::take(&mut self.seen);
         for section in &sections.sections {
             if section.kind == "sandbox" {
-                of_sandbox(&mut families, section);
+                of_sandbox(families, section);
                 continue;
+            }
+            if section.kind == "worker" {
+                of_replies(families, section);
             }
             for (name, value) in &section.values {
                 if let Some(reason) = explain::find(&section.kind, name) {
-                    of_counter(&mut families, section, reason, *value, self.all);
+                    of_counter(families, section, reason, *value, self.all);
+                    if reason.class.needs_cure() {
+                        let key = (section.name.clone(), reason.name);
+                        before.remove(&key);
+                        self.seen.insert(key);
+                    }
                 }
             }
         }
-        Ok(families.text(self.format))
+        self.not_forgotten(before, &sections, families);
+        Ok(())
+    }
+
+    /// A daemon that was started again counts from 0, and does not tell that.
+    fn not_forgotten(
+        &mut self,
+        before: HashSet<(String, &'static str)>,
+        sections: &Sections,
+        families: &mut Families,
+    ) {
+        if before.is_empty() {
+            return;
+        }
+        for section in &sections.sections {
+            let of_it = before.iter().filter(|(name, _)| *name == section.name);
+            for (_, counter) in of_it {
+                if let Some(reason) = explain::find(&section.kind, counter) {
+                    tell_loss(families, section, reason, 0);
+                    self.seen.insert((section.name.clone(), reason.name));
+                }
+            }
+        }
     }
 }
 
@@ -139,10 +218,19 @@ fn of_counter(families: &mut Families, of: &Section, reason: &Reason, value: u64
     let (kind, counter) = (reason.kind, reason.name);
     match reason.class {
         Class::Count if kind == "nic" && !all && !USUAL.contains(&counter) => {}
+        // They are told as one histogram.
+        Class::Count if kind == "worker" && counter.starts_with("replies_") => {}
         Class::Count => {
             let (name, help) = named(reason);
             let label = [(label(kind), of.name.as_str())];
-            families.add(Kind::Counter, &name, &help, &label, value);
+            match name.strip_suffix("_ns") {
+                Some(name) => {
+                    let name = format!("{name}_seconds");
+                    let help = help.replace("Nanoseconds", "Seconds");
+                    families.add(Kind::Counter, &name, &help, &label, value as f64 / 1e9);
+                }
+                None => families.add(Kind::Counter, &name, &help, &label, value),
+            }
         }
         // They are told with the NIC's words.
         Class::Gauge if kind == "nic" => {}
@@ -158,24 +246,36 @@ fn of_counter(families: &mut Families, of: &Section, reason: &Reason, value: u64
                 None => families.add(Kind::Gauge, &name, reason.meaning, &label, value),
             }
         }
-        class if value > 0 || COMMON.contains(&counter) => {
-            let (name, what) = match class {
-                Class::Drop => ("hypernic_drops", "Frames lost"),
-                Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
-                Class::Fault => ("hypernic_faults", "What broke"),
-                _ => ("hypernic_delays", "Times that something waited"),
-            };
-            let help =
-                format!("{what}, by reason; hypernic explain REASON says why, and what to do");
-            let labels = [
-                ("kind", kind),
-                ("name", of.name.as_str()),
-                ("reason", counter),
-            ];
-            families.add(Kind::Counter, name, &help, &labels, value);
-        }
+        _ if value > 0 || COMMON.contains(&counter) => tell_loss(families, of, reason, value),
         _ => {}
     }
+}
+
+fn tell_loss(families: &mut Families, of: &Section, reason: &Reason, value: u64) {
+    let (name, what) = match reason.class {
+        Class::Drop => ("hypernic_drops", "Frames lost"),
+        Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
+        Class::Fault => ("hypernic_faults", "What broke"),
+        _ => ("hypernic_delays", "Times that something waited"),
+    };
+    let help = format!("{what}, by reason; hypernic explain REASON says why, and what to do");
+    let labels = [
+        ("kind", reason.kind),
+        ("name", of.name.as_str()),
+        ("reason", reason.name),
+    ];
+    families.add(Kind::Counter, name, &help, &labels, value);
+}
+
+/// How long messages waited at one worker.
+fn of_replies(families: &mut Families, of: &Section) {
+    let get = |name: &str| of.values.get(name).copied().unwrap_or(0);
+    let (bounds, later, sum) = histogram();
+    let within: Vec<_> = bounds.iter().map(|(le, name)| (*le, get(name))).collect();
+    let help = "How long messages of VMMs waited for their answers at a worker; a virtual CPU waits as long";
+    let rest = (get(later), get(sum) as f64 / 1e9);
+    let label = ("worker", of.name.as_str());
+    families.histogram("hypernic_reply_seconds", help, label, &within, rest);
 }
 
 /// What a thing of a kind is called in a label.

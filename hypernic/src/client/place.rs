@@ -44,13 +44,13 @@ impl Place {
     ///
     /// # Errors
     /// The daemon is not there.
-    pub(super) fn connect(&self) -> Result<Client, Error> {
+    pub(crate) fn connect(&self) -> Result<Client, Error> {
         with(Client::connect(&self.control))
     }
 }
 
 /// What a client was answered.
-pub(super) fn with<T>(result: Result<T, AskError>) -> Result<T, Error> {
+pub(crate) fn with<T>(result: Result<T, AskError>) -> Result<T, Error> {
     result.map_err(of)
 }
 

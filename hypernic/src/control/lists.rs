@@ -1,6 +1,6 @@
 //! What there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use control::{
     Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
@@ -142,10 +142,18 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
 
 pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
     let wanted = |section: &Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-    let told = |section: Section| control::Section {
-        kind: section.kind.into(),
-        name: section.name,
-        values: values(&section.values),
+    let zeros = call.zeros.as_ref();
+    let zeros = zeros.map(|names| names.iter().map(String::as_str).collect::<HashSet<_>>());
+    let is_told = |name: &str, value: u64| {
+        value != 0 || zeros.as_ref().is_none_or(|zeros| zeros.contains(name))
+    };
+    let told = |mut section: Section| {
+        section.values.retain(|(name, value)| is_told(name, *value));
+        control::Section {
+            kind: section.kind.into(),
+            name: section.name,
+            values: values(&section.values),
+        }
     };
     Sections {
         sections: sections.into_iter().filter(wanted).map(told).collect(),

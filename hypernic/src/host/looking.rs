@@ -67,7 +67,10 @@ impl Host {
         let asked: Vec<_> = self.nics.values().map(|nic| nic.nic.ask()).collect();
         let until = Instant::now() + PATIENCE;
         for ((name, attached), question) in self.nics.iter().zip(asked) {
-            sections.push(RunningNic::told(name, question, until));
+            let mut section = RunningNic::told(name, question, until);
+            let (_, turns, work) = attached.nic.turns();
+            section.values.extend([("turns", turns), ("work_ns", work)]);
+            sections.push(section);
             if let Some((port, counters)) = &attached.port {
                 sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
             }
