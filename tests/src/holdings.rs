@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::LONG;
+use crate::patience::LONG;
 
 /// A worker's epoll set, its timer, its bell, and what the kernel says of its thread in two files.
 const FDS_OF_WORKER: usize = 5;

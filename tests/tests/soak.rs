@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use drivers::{Bus, BusError, SocketBus};
 use hypernic::config::{HostConfig, NicConfig};
 use hypernic::host::Host;
-use hypernic_tests::{Daemon, Launch, scratch};
+use hypernic_tests::{Daemon, Holdings, Launch, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::flows::{Flows, Sizes, Span};
 use pkt_gen::pace::Rate;
@@ -131,7 +131,7 @@ trait Bed: Sync {
     fn socket(&self, n: usize) -> PathBuf;
     /// Drops counted on the way to this NIC.
     fn dropped(&self, n: usize) -> u64;
-    /// Resident memory in KiB, and descriptors.
+    /// Resident memory in KiB, and descriptors but for workers': more are started when turns wait.
     fn size(&self) -> (u64, usize);
     /// Takes a NIC away and brings another, if it can.
     fn replug(&self, _round: u64) {}
@@ -141,8 +141,7 @@ fn size_of(pid: u32) -> (u64, usize) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
     let kib = line.and_then(|l| l.split_whitespace().next()?.parse().ok());
-    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
-    (kib.expect("VmRSS"), fds.count())
+    (kib.expect("VmRSS"), Holdings::of(pid).fds)
 }
 
 /// The process that its users run.
