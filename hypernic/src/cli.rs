@@ -9,6 +9,7 @@ use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::capture::CaptureCommand;
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
 use crate::client::monitor::MonitorCommand;
@@ -22,6 +23,7 @@ use crate::config::{
 use crate::error::Error;
 use crate::explain::ExplainCommand;
 use crate::exporter::ExporterCommand;
+use crate::extcap::ExtcapCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::top::TopCommand;
@@ -81,6 +83,10 @@ pub enum Command {
     Exporter(ExporterCommand),
     /// Show what NICs, workers and switches of a running daemon do now.
     Top(TopCommand),
+    /// Capture what passes a NIC of a running daemon, as pcapng.
+    Capture(CaptureCommand),
+    /// Answer Wireshark, which runs this as hypernic-extcap from its extcap folder.
+    Extcap(ExtcapCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
     /// Tell what changes in a running daemon, until it is interrupted.
@@ -136,6 +142,9 @@ impl Command {
 /// and `--print-capabilities`, and no more is needed.
 const BACK_END: &str = "hypernic-vhost-user-net";
 
+/// The name under which Wireshark runs the program.
+const EXTCAP: &str = "hypernic-extcap";
+
 /// What a back end of that kind prints when it is asked what it can do.
 pub const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
 
@@ -144,6 +153,10 @@ pub fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = given.into_iter().collect();
     let name = words.first().map(PathBuf::from);
     let name = name.as_deref().and_then(std::path::Path::file_name);
+    if name == Some(EXTCAP.as_ref()) {
+        words.splice(1..1, ["extcap".into()]);
+        return words;
+    }
     if name != Some(BACK_END.as_ref()) {
         return words;
     }

@@ -1,5 +1,6 @@
 //! Commands that ask a running daemon.
 
+pub mod capture;
 mod exposition;
 pub mod inspect;
 mod layout;

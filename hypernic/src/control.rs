@@ -9,6 +9,7 @@ mod connection;
 mod counters;
 mod dispatch;
 mod lists;
+mod live;
 mod monitor;
 mod server;
 mod vfs;

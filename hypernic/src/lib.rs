@@ -11,6 +11,7 @@ pub mod control;
 pub mod error;
 pub mod explain;
 pub mod exporter;
+pub mod extcap;
 pub mod external;
 pub mod fds;
 pub mod guard;

@@ -78,6 +78,8 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::Exporter(exporter) => exporter.execute(&mut print)?,
         Command::Top(top) => top.execute(&mut print)?,
+        Command::Capture(capture) => print(capture.execute(format)?),
+        Command::Extcap(extcap) => print(extcap.execute()?),
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
         Command::Inspect(inspect) => inspect.execute(format, &mut print)?,

@@ -1,6 +1,7 @@
 //! `hypernic top`: what NICs, workers and switches do now, on a screen or line by line.
 
 mod look;
+mod names;
 mod rates;
 mod screen;
 mod table;

@@ -252,6 +252,15 @@ interfaces! {
         Monitor "Show" VfShow -> Vfs,
     }
 
+    /// What passes a NIC.
+    "io.hypernic.Capture" [CaptureInfo] => {
+        /// Sends all frames of a NIC on the connection: call it with `upgrade`. A client that reads too slowly misses
+        /// frames, which are counted.
+        Operate "Start" CaptureStart -> CaptureStarted,
+        /// Who captures.
+        Monitor "List" CaptureList -> Captures,
+    }
+
     /// Counters.
     "io.hypernic.Metrics" [Section] => {
         /// What everything counts.

@@ -117,6 +117,24 @@ impl Client {
         Ok(reply)
     }
 
+    /// Calls a method after whose reply the connection speaks another protocol. Returns what was read of that already,
+    /// and the connection.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn upgrade<M: Method>(mut self, call: &M) -> Result<(Vec<u8>, UnixStream), AskError> {
+        let request = Request {
+            upgrade: true,
+            ..Request::of(call)
+        };
+        let sent = write_all(&mut self.stream, &request.to_message(), PATIENCE);
+        sent.map_err(|source| self.lost(source))?;
+        self.next::<M>(PATIENCE)?;
+        let cleared = self.stream.set_read_timeout(None);
+        cleared.map_err(|source| self.lost(source))?;
+        Ok((self.messages.into_rest(), self.stream))
+    }
+
     /// Calls a method; with `more` it may reply several times.
     ///
     /// # Errors

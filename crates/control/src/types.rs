@@ -444,6 +444,8 @@ records! {
     MetricsGet {
         /// Those of one kind of thing; all without.
         kind: Option<String>,
+        /// Only counters of these names; all without.
+        names: Option<Vec<String>>,
         /// Of the counters that are 0, only these; all without.
         zeros: Option<Vec<String>>,
     }
@@ -467,6 +469,47 @@ records! {
     Reasons {
         /// One for each kind of thing that has a counter of that name.
         reasons: Vec<Reason>,
+    }
+
+    asked
+    /// A NIC whose frames are wanted.
+    CaptureStart {
+        /// Its name.
+        nic: String,
+        /// Bytes of each frame; all without.
+        snaplen: Option<u32>,
+    }
+
+    told
+    /// The capture has begun: what follows on the connection is pcapng, until one of both ends it.
+    CaptureStarted {}
+
+    asked
+    /// What captures there are.
+    CaptureList {}
+
+    told
+    /// A capture that goes to somebody who looks on.
+    CaptureInfo {
+        /// The NIC.
+        nic: String,
+        /// The user who asked for it.
+        uid: u32,
+        /// The process that asked for it.
+        pid: u32,
+        /// For how many seconds it goes on.
+        seconds: u64,
+        /// Frames captured.
+        frames: u64,
+        /// Frames that were not, because they were not read fast enough.
+        missed: u64,
+    }
+
+    told
+    /// Captures.
+    Captures {
+        /// The oldest first.
+        captures: Vec<CaptureInfo>,
     }
 
     asked

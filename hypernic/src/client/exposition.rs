@@ -1,6 +1,6 @@
 //! Metrics as Prometheus and OpenMetrics read them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write as _};
 
 /// Which text.
@@ -35,6 +35,7 @@ pub(crate) enum Kind {
 /// Samples of one name.
 struct Family {
     kind: Kind,
+    name: String,
     help: String,
     /// Lines: they are the same in both texts.
     samples: String,
@@ -42,7 +43,8 @@ struct Family {
 
 /// All that is told, by name.
 pub(crate) struct Families {
-    families: BTreeMap<String, Family>,
+    families: Vec<Family>,
+    by_name: HashMap<String, usize>,
     /// Samples that may still be added.
     room: usize,
     left_out: u64,
@@ -52,7 +54,8 @@ impl Families {
     /// For at most so many samples.
     pub fn new(limit: usize) -> Self {
         Self {
-            families: BTreeMap::new(),
+            families: Vec::new(),
+            by_name: HashMap::new(),
             room: limit,
             left_out: 0,
         }
@@ -69,15 +72,21 @@ impl Families {
         self.left_out
     }
 
-    fn family(&mut self, kind: Kind, name: &str, help: &str) -> &mut Family {
-        let family = self.families.entry(name.to_owned());
-        let family = family.or_insert_with(|| Family {
+    /// The number of a family; it is told if samples are added to it. `name` is without `_total` or `_info`.
+    pub fn family(&mut self, kind: Kind, name: &str, help: &str) -> usize {
+        if let Some(at) = self.by_name.get(name) {
+            debug_assert_eq!(self.families[*at].kind, kind, "{name} is of two kinds");
+            return *at;
+        }
+        self.families.push(Family {
             kind,
+            name: name.to_owned(),
             help: help.to_owned(),
             samples: String::new(),
         });
-        debug_assert_eq!(family.kind, kind, "{name} is of two kinds");
-        family
+        let at = self.families.len() - 1;
+        self.by_name.insert(name.to_owned(), at);
+        at
     }
 
     /// Whether there is room for so many more samples.
@@ -100,15 +109,26 @@ impl Families {
         labels: &[(&str, &str)],
         value: impl Display,
     ) {
+        let family = self.family(kind, name, help);
+        self.add_to(family, labels, value);
+    }
+
+    /// Adds a sample to a family.
+    pub fn add_to(&mut self, family: usize, labels: &[(&str, &str)], value: impl Display) {
         if !self.takes(1) {
             return;
         }
+        let Family {
+            kind,
+            name,
+            samples,
+            ..
+        } = &mut self.families[family];
         let suffix = match kind {
             Kind::Counter => "_total",
             Kind::Info => "_info",
             Kind::Gauge | Kind::Histogram => "",
         };
-        let samples = &mut self.family(kind, name, help).samples;
         sample(samples, name, suffix, labels, value);
     }
 
@@ -125,7 +145,8 @@ impl Families {
         if !self.takes(within.len() + 3) {
             return;
         }
-        let samples = &mut self.family(Kind::Histogram, name, help).samples;
+        let family = self.family(Kind::Histogram, name, help);
+        let samples = &mut self.families[family].samples;
         let mut count = 0;
         for (bound, n) in within {
             count += n;
@@ -142,7 +163,9 @@ impl Families {
     pub fn text(&self, form: Exposition) -> String {
         let mut text = String::new();
         let open = form == Exposition::Openmetrics;
-        for (name, family) in &self.families {
+        let told = self.families.iter().filter(|one| !one.samples.is_empty());
+        let by_name: BTreeMap<_, _> = told.map(|one| (&one.name, one)).collect();
+        for (name, family) in by_name {
             let (suffix, kind) = match family.kind {
                 Kind::Counter => ("_total", "counter"),
                 Kind::Gauge => ("", "gauge"),

@@ -1,6 +1,6 @@
 //! `hypernic metrics`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use clap::Args;
@@ -80,25 +80,63 @@ impl MetricsCommand {
 /// Asks for all that a scraper reads, again and again.
 pub(crate) struct Scraper {
     all: bool,
-    /// Counters that are told while they are 0.
-    zeros: Vec<String>,
-    /// Losses that were not 0 once: who has seen one sees it until its owner goes.
-    seen: HashSet<(String, &'static str)>,
+    /// What is asked for.
+    wanted: MetricsGet,
+    /// Losses that are not common and were not 0 once: who has seen one sees it until its owner goes.
+    seen: BTreeSet<(String, &'static str)>,
+}
+
+/// How a counter is told.
+#[derive(Clone, Copy)]
+enum Told {
+    Not,
+    /// In a family, with this label; as seconds, if it counts nanoseconds.
+    Sample {
+        family: usize,
+        label: &'static str,
+        seconds: bool,
+    },
+    /// As a reason of a loss; while it is 0, too, if it is common.
+    Loss {
+        family: usize,
+        reason: &'static Reason,
+        common: bool,
+    },
+}
+
+/// Whether a counter is told, and whether while it is 0.
+fn is_told(reason: &Reason, all: bool) -> (bool, bool) {
+    match reason.class {
+        Class::Count if reason.kind == "nic" => {
+            let told = all || USUAL.contains(&reason.name);
+            (told, told)
+        }
+        // They are told with the NIC's words.
+        Class::Gauge if reason.kind == "nic" => (false, false),
+        Class::Count | Class::Gauge => (true, true),
+        _ => (true, COMMON.contains(&reason.name)),
+    }
 }
 
 impl Scraper {
     /// With every counter of every NIC, or with the usual ones.
     pub fn new(all: bool) -> Self {
-        let told = |reason: &&Reason| match reason.class {
-            Class::Count if reason.kind == "nic" => all || USUAL.contains(&reason.name),
-            Class::Count | Class::Gauge => true,
-            _ => COMMON.contains(&reason.name),
+        let named = |is: fn((bool, bool)) -> bool| {
+            let rows = explain::all().filter(|row| is(is_told(row, all)));
+            let mut names: Vec<_> = rows.map(|row| row.name.to_owned()).collect();
+            names.sort();
+            names.dedup();
+            Some(names)
         };
-        let zeros = explain::all().filter(told).map(|r| r.name.to_owned());
+        let wanted = MetricsGet {
+            kind: None,
+            names: named(|(told, _)| told),
+            zeros: named(|(_, zero)| zero),
+        };
         Self {
             all,
-            zeros: zeros.collect(),
-            seen: HashSet::new(),
+            wanted,
+            seen: BTreeSet::new(),
         }
     }
 
@@ -111,9 +149,7 @@ impl Scraper {
     ) -> Result<(), AskError> {
         let status = client.ask(&StatusGet {}, patience)?;
         let nics = client.ask(&NicList { name: None }, patience)?;
-        let zeros = Some(self.zeros.clone());
-        let get = MetricsGet { kind: None, zeros };
-        let sections = client.ask(&get, patience)?;
+        let sections = client.ask(&self.wanted, patience)?;
         let version = [("version", status.version.as_str())];
         let help = "The version of the daemon";
         families.add(Kind::Info, "hypernic_build", help, &version, 1);
@@ -121,22 +157,24 @@ impl Scraper {
             of_nic(families, nic);
         }
         let mut before = std::mem::take(&mut self.seen);
+        // There are many of a kind, and how their counters are told is found out once.
+        let mut plans: HashMap<&str, HashMap<&str, Told>> = HashMap::new();
         for section in &sections.sections {
-            if section.kind == "sandbox" {
-                of_sandbox(families, section);
-                continue;
+            match section.kind.as_str() {
+                "sandbox" => of_sandbox(families, section),
+                "worker" => of_replies(families, section),
+                _ => {}
             }
-            if section.kind == "worker" {
-                of_replies(families, section);
-            }
+            let of_kind = plans.entry(&section.kind).or_default();
             for (name, value) in &section.values {
-                if let Some(reason) = explain::find(&section.kind, name) {
-                    of_counter(families, section, reason, *value, self.all);
-                    if reason.class.needs_cure() {
-                        let key = (section.name.clone(), reason.name);
-                        before.remove(&key);
-                        self.seen.insert(key);
-                    }
+                let told = *of_kind
+                    .entry(name)
+                    .or_insert_with(|| plan(families, &section.kind, name, self.all));
+                let rare = tell(families, &section.name, told, *value);
+                if let Some(counter) = rare {
+                    let key = (section.name.clone(), counter);
+                    before.remove(&key);
+                    self.seen.insert(key);
                 }
             }
         }
@@ -147,7 +185,7 @@ impl Scraper {
     /// A daemon that was started again counts from 0, and does not tell that.
     fn not_forgotten(
         &mut self,
-        before: HashSet<(String, &'static str)>,
+        before: BTreeSet<(String, &'static str)>,
         sections: &Sections,
         families: &mut Families,
     ) {
@@ -155,15 +193,96 @@ impl Scraper {
             return;
         }
         for section in &sections.sections {
-            let of_it = before.iter().filter(|(name, _)| *name == section.name);
-            for (_, counter) in of_it {
+            let of_it = before.range((section.name.clone(), "")..);
+            for (name, counter) in of_it.take_while(|(name, _)| *name == section.name) {
                 if let Some(reason) = explain::find(&section.kind, counter) {
-                    tell_loss(families, section, reason, 0);
-                    self.seen.insert((section.name.clone(), reason.name));
+                    let family = losses(families, reason.class);
+                    tell_loss(families, family, name, reason, 0);
+                    self.seen.insert((name.clone(), counter));
                 }
             }
         }
     }
+}
+
+/// How a counter of a kind of thing is told.
+fn plan(families: &mut Families, kind: &str, name: &str, all: bool) -> Told {
+    let Some(reason) = explain::find(kind, name) else {
+        return Told::Not;
+    };
+    let (told, common) = is_told(reason, all);
+    // Those of workers that begin so are told as one histogram; the sandbox's are labels.
+    if !told || (kind == "worker" && name.starts_with("replies_")) || kind == "sandbox" {
+        return Told::Not;
+    }
+    let (what, (name, help)) = match reason.class {
+        Class::Count => (Kind::Counter, named(reason)),
+        Class::Gauge => {
+            let name = format!("hypernic_{}_{name}", kind.replace('-', "_"));
+            (Kind::Gauge, (name, reason.meaning.to_owned()))
+        }
+        class => {
+            return Told::Loss {
+                family: losses(families, class),
+                reason,
+                common,
+            };
+        }
+    };
+    let seconds = name
+        .strip_suffix("_ns")
+        .map(|name| format!("{name}_seconds"));
+    let label = label(reason.kind);
+    Told::Sample {
+        label,
+        seconds: seconds.is_some(),
+        family: match seconds {
+            Some(name) => {
+                let help = help.replace("Nanoseconds", "Seconds");
+                families.family(what, &name, &help.replace("nanoseconds", "seconds"))
+            }
+            None => families.family(what, &name, &help),
+        },
+    }
+}
+
+/// Tells a counter of a thing. Returns its name, if it is to be told from now on while it is 0, too.
+fn tell(families: &mut Families, of: &str, told: Told, value: u64) -> Option<&'static str> {
+    match told {
+        Told::Not => {}
+        Told::Sample {
+            family,
+            label,
+            seconds: true,
+        } => families.add_to(family, &[(label, of)], value as f64 / 1e9),
+        Told::Sample { family, label, .. } => families.add_to(family, &[(label, of)], value),
+        Told::Loss {
+            family,
+            reason,
+            common,
+        } => {
+            tell_loss(families, family, of, reason, value);
+            return (!common).then_some(reason.name);
+        }
+    }
+    None
+}
+
+/// The family of losses of a class.
+fn losses(families: &mut Families, class: Class) -> usize {
+    let (name, what) = match class {
+        Class::Drop => ("hypernic_drops", "Frames lost"),
+        Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
+        Class::Fault => ("hypernic_faults", "What broke"),
+        _ => ("hypernic_delays", "Times that something waited"),
+    };
+    let help = format!("{what}, by reason; hypernic explain REASON says why, and what to do");
+    families.family(Kind::Counter, name, &help)
+}
+
+fn tell_loss(families: &mut Families, family: usize, of: &str, reason: &Reason, value: u64) {
+    let labels = [("kind", reason.kind), ("name", of), ("reason", reason.name)];
+    families.add_to(family, &labels, value);
 }
 
 /// Its layers, in words.
@@ -211,60 +330,6 @@ fn of_nic(families: &mut Families, info: &NicInfo) {
     ] {
         families.add(Kind::Gauge, name, help, &[("nic", nic)], u8::from(on));
     }
-}
-
-/// One counter of the table, under the name that its readers expect.
-fn of_counter(families: &mut Families, of: &Section, reason: &Reason, value: u64, all: bool) {
-    let (kind, counter) = (reason.kind, reason.name);
-    match reason.class {
-        Class::Count if kind == "nic" && !all && !USUAL.contains(&counter) => {}
-        // They are told as one histogram.
-        Class::Count if kind == "worker" && counter.starts_with("replies_") => {}
-        Class::Count => {
-            let (name, help) = named(reason);
-            let label = [(label(kind), of.name.as_str())];
-            match name.strip_suffix("_ns") {
-                Some(name) => {
-                    let name = format!("{name}_seconds");
-                    let help = help.replace("Nanoseconds", "Seconds");
-                    families.add(Kind::Counter, &name, &help, &label, value as f64 / 1e9);
-                }
-                None => families.add(Kind::Counter, &name, &help, &label, value),
-            }
-        }
-        // They are told with the NIC's words.
-        Class::Gauge if kind == "nic" => {}
-        Class::Gauge => {
-            let label = [(label(kind), of.name.as_str())];
-            let name = format!("hypernic_{}_{counter}", kind.replace('-', "_"));
-            match name.strip_suffix("_ns") {
-                Some(name) => {
-                    let name = format!("{name}_seconds");
-                    let help = reason.meaning.replace("nanoseconds", "seconds");
-                    families.add(Kind::Gauge, &name, &help, &label, value as f64 / 1e9);
-                }
-                None => families.add(Kind::Gauge, &name, reason.meaning, &label, value),
-            }
-        }
-        _ if value > 0 || COMMON.contains(&counter) => tell_loss(families, of, reason, value),
-        _ => {}
-    }
-}
-
-fn tell_loss(families: &mut Families, of: &Section, reason: &Reason, value: u64) {
-    let (name, what) = match reason.class {
-        Class::Drop => ("hypernic_drops", "Frames lost"),
-        Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
-        Class::Fault => ("hypernic_faults", "What broke"),
-        _ => ("hypernic_delays", "Times that something waited"),
-    };
-    let help = format!("{what}, by reason; hypernic explain REASON says why, and what to do");
-    let labels = [
-        ("kind", reason.kind),
-        ("name", of.name.as_str()),
-        ("reason", reason.name),
-    ];
-    families.add(Kind::Counter, name, &help, &labels, value);
 }
 
 /// How long messages waited at one worker.

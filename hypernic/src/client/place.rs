@@ -8,6 +8,9 @@ use program::LogFormat;
 
 use crate::error::Error;
 
+/// The control socket unless one is named.
+const DEFAULT: &str = "/run/hypernic/control.sock";
+
 /// Where the daemon is.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -16,7 +19,7 @@ pub struct Place {
         long,
         value_name = "PATH",
         global = true,
-        default_value = "/run/hypernic/control.sock"
+        default_value = DEFAULT
     )]
     pub control: PathBuf,
 }
@@ -40,6 +43,11 @@ impl Place {
 }
 
 impl Place {
+    /// Whether no other socket was named.
+    pub(crate) fn is_default(&self) -> bool {
+        self.control == Path::new(DEFAULT)
+    }
+
     /// A connection for several calls.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! From a call to what it does.
 
 use control::{
-    Call, Description, Done, Failure, INTERFACES, Info, Interface, Role, Status, VfLeave, VfReset,
-    VfRevive, VfSet,
+    Call, CaptureInfo, Captures, Description, Done, Failure, INTERFACES, Info, Interface, Role,
+    Status, VfLeave, VfReset, VfRevive, VfSet,
 };
 use parking_lot::RwLock;
 use serde::Serialize;
@@ -18,6 +18,8 @@ pub(super) struct Subject<'a> {
     pub host: &'a RwLock<Host>,
     /// Counters that are not the host's.
     pub besides: &'a dyn Fn() -> Vec<Section>,
+    /// Who captures.
+    pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
 
 fn told(reply: impl Serialize) -> Result<Value, Failure> {
@@ -49,6 +51,13 @@ impl Subject<'_> {
             Call::VfLeave(VfLeave { nic }) => done(host.read().announce_removal(nic)),
             Call::VfReset(VfReset { chip }) => done(host.read().reset_chip(chip)),
             Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
+            // The server does, for those who ask for another protocol.
+            Call::CaptureStart(_) => Err(Failure::invalid(
+                "frames come as pcapng on the connection: call it with \"upgrade\"",
+            )),
+            Call::CaptureList(_) => told(Captures {
+                captures: (self.captures)(),
+            }),
             // The server does, for those who ask for more.
             Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
             Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
@@ -67,7 +76,8 @@ impl Subject<'_> {
     }
 }
 
-fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
+/// Whether the role allows the call.
+pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     let needs = call.role();
     if role >= needs {
         return Ok(());

@@ -142,11 +142,16 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
 
 pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
     let wanted = |section: &Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-    let zeros = call.zeros.as_ref();
-    let zeros = zeros.map(|names| names.iter().map(String::as_str).collect::<HashSet<_>>());
-    let is_told = |name: &str, value: u64| {
-        value != 0 || zeros.as_ref().is_none_or(|zeros| zeros.contains(name))
+    let set = |names: &Option<Vec<String>>| {
+        let names = names.as_ref()?.iter().cloned();
+        Some(names.collect::<HashSet<_>>())
     };
+    let (names, zeros) = (set(&call.names), set(&call.zeros));
+    let among = |set: &Option<HashSet<String>>, name: &str| {
+        set.as_ref().is_none_or(|set| set.contains(name))
+    };
+    let is_told =
+        |name: &str, value: u64| among(&names, name) && (value != 0 || among(&zeros, name));
     let told = |mut section: Section| {
         section.values.retain(|(name, value)| is_told(name, *value));
         control::Section {

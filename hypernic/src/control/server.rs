@@ -16,6 +16,7 @@ use vfio_user::{EventFd, Listener};
 use super::connection::{Caller, Connection, Over, Subscription};
 use super::counters::{Counters, count};
 use super::dispatch::Subject;
+use super::live::Lives;
 use super::monitor::Watch;
 use crate::config::{Access, Peer};
 use crate::error::Error;
@@ -65,6 +66,7 @@ impl Server {
             deaf_until: None,
             watch: Watch::default(),
             look_at: None,
+            lives: Lives::default(),
         };
         let stopped = Arc::clone(&stop);
         let thread = threads::spawn("control", move || room.serve(&stopped)).map_err(os)?;
@@ -109,6 +111,8 @@ struct Room {
     watch: Watch,
     /// When to look for changes.
     look_at: Option<Instant>,
+    /// Clients that capture.
+    lives: Lives,
 }
 
 impl Room {
@@ -148,6 +152,10 @@ impl Room {
         };
         let handles: Vec<_> = self.clients.iter().map(|c| (c.fd(), of(c))).collect();
         fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
+        let lookers = self.lives.handles();
+        // That they hang up is told always.
+        let hangs_up = |stream| PollFd::new(stream, PollFlags::empty());
+        fds.extend(lookers.iter().map(hangs_up));
         let deadlines = self.clients.iter().filter_map(Connection::deadline);
         let next = deadlines.chain(self.deaf_until).chain(self.look_at).min();
         let left = next.map(|next| next.saturating_duration_since(now));
@@ -160,10 +168,12 @@ impl Room {
         }
         let stopped = !fds[0].revents().is_empty();
         let waiting = !fds[1].revents().is_empty();
-        let ready: Vec<_> = fds[2..].iter().map(PollFd::revents).collect();
+        let ready = fds[2..].iter().take(handles.len());
+        let ready: Vec<_> = ready.map(PollFd::revents).collect();
         drop(fds);
         drop(handles);
         self.attend(&ready);
+        self.lives.prune(&self.host);
         self.tell_changes();
         if waiting && !stopped {
             self.accept();
@@ -219,7 +229,14 @@ impl Room {
                 return Ok(());
             }
             Some(Err(failure)) => Err(failure),
-            None => self.carry_out(&request, caller),
+            None => match self.lives.begin(&self.host, client, &request, now) {
+                Some(Ok(over)) => {
+                    count(&self.counters.done);
+                    return Err(over);
+                }
+                Some(Err(failure)) => Err(failure),
+                None => self.carry_out(&request, caller),
+            },
         };
         if let Err(failure) = &result {
             self.refused(caller, &request.method, failure);
@@ -235,15 +252,19 @@ impl Room {
     fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
         let call = Call::parse(&request.method, request.parameters.clone())?;
         let besides = || {
-            vec![
+            let mut sections = self.lives.sections();
+            sections.extend([
                 self.counters.section(),
                 report::process(),
                 sandbox::counters(),
-            ]
+            ]);
+            sections
         };
+        let captures = || self.lives.list(Instant::now());
         let subject = Subject {
             host: &self.host,
             besides: &besides,
+            captures: &captures,
         };
         let result = subject.carry_out(&call, caller.role)?;
         let Caller { uid, pid, role } = caller;

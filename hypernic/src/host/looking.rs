@@ -1,8 +1,10 @@
 //! What a host is now, for those who look at it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use model::Peeked;
+use port::capture::Probe;
 
 use super::Host;
 use crate::config::HostConfig;
@@ -53,6 +55,11 @@ impl Host {
         self.nics.get(nic)?.nic.registers()
     }
 
+    /// Where captures of a NIC are attached.
+    pub fn probe(&self, nic: &str) -> Option<&Arc<Probe>> {
+        Some(self.nics.get(nic)?.capture.probe())
+    }
+
     /// The ports of a switch besides NICs: as they are written, and the names of their counters.
     pub fn ports_of(&self, switch: &str) -> Vec<(String, String)> {
         let running = self.switches.get(switch);
@@ -78,8 +85,8 @@ impl Host {
                 let counters = inlet.counters();
                 sections.push(Section::of("inlet", name.clone(), &*counters));
             }
-            if let Some(capture) = &attached.capture {
-                sections.push(Section::of("capture", name.clone(), &*capture.counters()));
+            if let Some(capture) = attached.capture.counters() {
+                sections.push(Section::of("capture", name.clone(), &*capture));
             }
         }
         sections.extend(self.tenants.sections());

@@ -5,8 +5,11 @@ use std::time::Instant;
 
 use control::{Client, MetricsGet, NicInfo, NicList, Vf, VfShow};
 
+use super::names::NAMES;
 use crate::client::{Place, with};
 use crate::error::Error;
+use crate::explain;
+use crate::worker::histogram;
 
 /// What a thing of a kind counted; what it does not name is 0.
 pub(super) type Counts = BTreeMap<String, u64>;
@@ -35,12 +38,22 @@ impl Sample {
 /// A connection to the daemon that is looked at.
 pub(super) struct Look {
     client: Client,
+    wanted: MetricsGet,
 }
 
 impl Look {
     pub fn connect(place: Place) -> Result<Self, Error> {
         let client = place.connect()?;
-        Ok(Self { client })
+        let losses = explain::all().filter(|row| row.class.needs_cure());
+        let names = losses.map(|row| row.name).chain(NAMES.iter().copied());
+        let bounds = histogram().0.into_iter().map(|(_, name)| name);
+        let wanted = MetricsGet {
+            kind: None,
+            names: Some(names.chain(bounds).map(str::to_owned).collect()),
+            // What is 0 need not be told.
+            zeros: Some(Vec::new()),
+        };
+        Ok(Self { client, wanted })
     }
 
     pub fn look(&mut self) -> Result<Sample, Error> {
@@ -50,10 +63,7 @@ impl Look {
             true => with(self.client.call(&VfShow { nic: None }))?.vfs,
             false => Vec::new(),
         };
-        // What is 0 need not be told.
-        let zeros = Some(Vec::new());
-        let get = MetricsGet { kind: None, zeros };
-        let sections = with(self.client.call(&get))?.sections;
+        let sections = with(self.client.call(&self.wanted))?.sections;
         let at = Instant::now();
         let mut counts: HashMap<String, BTreeMap<String, Counts>> = HashMap::new();
         for section in sections {

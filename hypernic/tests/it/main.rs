@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod awake;
+mod capture;
 mod changing;
 mod common;
 mod control;
