@@ -10,6 +10,7 @@ pub use program::LogFormat;
 use registry::{MODELS, Model};
 
 use crate::client::capture::CaptureCommand;
+use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
 use crate::client::monitor::MonitorCommand;
@@ -27,6 +28,7 @@ use crate::extcap::ExtcapCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::top::TopCommand;
+use crate::top::perf::PerfCommand;
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
 
@@ -87,6 +89,14 @@ pub enum Command {
     Capture(CaptureCommand),
     /// Answer Wireshark, which runs this as hypernic-extcap from its extcap folder.
     Extcap(ExtcapCommand),
+    /// Show where switches have seen which address.
+    Fdb(FdbCommand),
+    /// Show what became of NICs' interrupts.
+    Irq(IrqCommand),
+    /// Show the guests' memory that NICs reach.
+    Mem(MemCommand),
+    /// Show where the time of workers goes.
+    Perf(PerfCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
     /// Tell what changes in a running daemon, until it is interrupted.

@@ -2,6 +2,7 @@
 
 pub mod capture;
 mod exposition;
+pub mod inside;
 pub mod inspect;
 mod layout;
 pub mod metrics;

@@ -8,6 +8,7 @@ mod changes;
 mod connection;
 mod counters;
 mod dispatch;
+mod insight;
 mod lists;
 mod live;
 mod monitor;

@@ -221,6 +221,17 @@ impl RunningNic {
         self.inbox.served.load(Ordering::Relaxed)
     }
 
+    /// Its interrupts; none, if its VMM has them.
+    pub(crate) fn vectors(&self) -> Vec<vfio_user::VectorInfo> {
+        let vectors = self.irq.as_ref().map(vfio_user::Interrupts::vectors);
+        vectors.unwrap_or_default()
+    }
+
+    /// The memory of its guest that it reaches.
+    pub(crate) fn regions(&self) -> Vec<guest_mem::RegionInfo> {
+        self.sink.memory().regions()
+    }
+
     /// Its worker, how many turns it had there, and the nanoseconds of those that had something to do.
     pub(crate) fn turns(&self) -> (usize, u64, u64) {
         let (turns, work) = self.task.turns();

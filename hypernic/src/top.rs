@@ -2,6 +2,7 @@
 
 mod look;
 mod names;
+pub mod perf;
 mod rates;
 mod screen;
 mod table;

@@ -95,6 +95,61 @@ records! {
     }
 
     told
+    /// An address that a switch knows.
+    Address {
+        /// The switch, or the chip whose switch it is.
+        switch: String,
+        /// The address.
+        mac: String,
+        /// Its VLAN; 0 while the switch is one domain.
+        vlan: u16,
+        /// The port it was seen on.
+        port: String,
+        /// Seconds since it was seen.
+        seconds: u64,
+    }
+
+    told
+    /// An interrupt of a NIC.
+    Vector {
+        /// The NIC.
+        nic: String,
+        /// `intx`, `msi` or `msix`.
+        kind: String,
+        /// Its number.
+        vector: u32,
+        /// The VMM has given an eventfd for it.
+        armed: bool,
+        /// The VMM or the guest has masked it.
+        masked: bool,
+        /// An interrupt waits; of the pin, the level.
+        pending: bool,
+        /// Interrupts signalled to the VMM.
+        signalled: u64,
+        /// Interrupts that had to wait, because the vector was masked or had no eventfd.
+        held: u64,
+        /// Interrupts that had nothing to add to one that waits.
+        merged: u64,
+    }
+
+    told
+    /// A region of a guest's memory that a NIC reaches.
+    Region {
+        /// The NIC.
+        nic: String,
+        /// Where it is for the guest.
+        address: u64,
+        /// Its length.
+        bytes: u64,
+        /// The NIC may read it.
+        read: bool,
+        /// The NIC may write it.
+        write: bool,
+        /// It is mapped here; what is not is asked of the VMM.
+        mapped: bool,
+    }
+
+    told
     /// A NIC that runs.
     NicInfo {
         /// All its words.
@@ -322,6 +377,54 @@ records! {
     NicList {
         /// One of them; all without a name.
         name: Option<String>,
+    }
+
+    asked
+    /// Whose addresses are wanted.
+    SwitchAddresses {
+        /// One switch; all without a name.
+        name: Option<String>,
+    }
+
+    told
+    /// Addresses.
+    Addresses {
+        /// By switch, VLAN and address.
+        addresses: Vec<Address>,
+    }
+
+    asked
+    /// Whose interrupts are wanted.
+    NicInterrupts {
+        /// One NIC; all without a name.
+        name: Option<String>,
+    }
+
+    told
+    /// Interrupts.
+    Vectors {
+        /// By NIC. One over vhost-user has none of its own: its VMM has them.
+        vectors: Vec<Vector>,
+    }
+
+    asked
+    /// Whose memory is wanted.
+    NicMemory {
+        /// One NIC; all without a name.
+        name: Option<String>,
+    }
+
+    told
+    /// Memory.
+    Regions {
+        /// By NIC and address.
+        regions: Vec<Region>,
+        /// Bytes of memory that the daemon has now, guests' included as far as it has touched it.
+        resident: u64,
+        /// Of those, bytes of shared memory: guests'.
+        resident_shared: u64,
+        /// Descriptors that the daemon has open, where the kernel tells (from Linux 6.2 on).
+        descriptors: Option<u64>,
     }
 
     told

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{changes, lists, vfs};
+use super::{changes, insight, lists, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -39,6 +39,13 @@ impl Subject<'_> {
             Call::NicRemove(call) => told(changes::remove_nic(host, call)?),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
+            Call::NicInterrupts(call) => {
+                told(insight::vectors(&host.read(), call.name.as_deref())?)
+            }
+            Call::NicMemory(call) => told(insight::regions(&host.read(), call.name.as_deref())?),
+            Call::SwitchAddresses(call) => {
+                told(insight::addresses(&host.read(), call.name.as_deref())?)
+            }
             Call::SwitchAdd(call) => told(changes::add_switch(host, call)?),
             Call::SwitchRemove(call) => told(changes::remove_switch(host, call)?),
             Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),

@@ -6,6 +6,7 @@ super::reason::reasons! { TABLE, "nic":
     Count tx_tso_frames "Large packets that the guest gave with segmentation offload",
     Count rx_frames "Frames put into the guest's receive buffers",
     Count rx_bytes "Bytes of the frames put into the guest's receive buffers",
+    Gauge worker "The worker that serves the NIC, by its number",
     Count turns "Turns that the NIC had on its worker",
     Count work_ns "Nanoseconds of its turns that had something to do",
     Count reg_reads "Register reads by the guest",

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use guest_mem::RegionInfo;
 use model::Peeked;
 use port::capture::Probe;
+use vale::Switch;
+use vfio_user::VectorInfo;
 
 use super::Host;
 use crate::config::HostConfig;
@@ -55,6 +58,33 @@ impl Host {
         self.nics.get(nic)?.nic.registers()
     }
 
+    /// The names of all NICs.
+    pub fn nic_names(&self) -> impl Iterator<Item = &str> {
+        self.nics.keys().map(String::as_str)
+    }
+
+    /// A NIC's interrupts; none, if its VMM has them.
+    pub fn vectors(&self, nic: &str) -> Vec<VectorInfo> {
+        let vectors = self.nics.get(nic).map(|nic| nic.nic.vectors());
+        vectors.unwrap_or_default()
+    }
+
+    /// The memory of its guest that a NIC reaches.
+    pub fn regions(&self, nic: &str) -> Vec<RegionInfo> {
+        let regions = self.nics.get(nic).map(|nic| nic.nic.regions());
+        regions.unwrap_or_default()
+    }
+
+    /// Shows each switch, those of chips too.
+    pub fn each_switch(&self, visit: &mut dyn FnMut(&str, &Switch)) {
+        for (name, running) in &self.switches {
+            visit(name, &running.switch);
+        }
+        for (name, (chip, _)) in &self.chips {
+            visit(name, chip.switch());
+        }
+    }
+
     /// Where captures of a NIC are attached.
     pub fn probe(&self, nic: &str) -> Option<&Arc<Probe>> {
         Some(self.nics.get(nic)?.capture.probe())
@@ -75,8 +105,13 @@ impl Host {
         let until = Instant::now() + PATIENCE;
         for ((name, attached), question) in self.nics.iter().zip(asked) {
             let mut section = RunningNic::told(name, question, until);
-            let (_, turns, work) = attached.nic.turns();
-            section.values.extend([("turns", turns), ("work_ns", work)]);
+            let (worker, turns, work) = attached.nic.turns();
+            let of_worker = [
+                ("worker", worker as u64),
+                ("turns", turns),
+                ("work_ns", work),
+            ];
+            section.values.extend(of_worker);
             sections.push(section);
             if let Some((port, counters)) = &attached.port {
                 sections.push(Section::of("port", format!("{name}/{port}"), &**counters));

@@ -44,6 +44,11 @@ pub struct NicSink {
 }
 
 impl NicSink {
+    /// The guest's memory.
+    pub(super) fn memory(&self) -> &guest_mem::Memory {
+        &self.env.memory
+    }
+
     pub(super) fn new(
         receive: Arc<dyn Receive>,
         env: &Env,

@@ -15,6 +15,8 @@ pub(super) const NAMES: &[&str] = &[
     "work_ns",
     "looking_ns",
     "turns",
+    "worker",
+    "longest_turn_ns",
     "sleeps",
     "replies_later",
 ];

@@ -11,6 +11,7 @@ mod exporter;
 mod fabric;
 mod failing;
 mod foreign;
+mod inside;
 mod inspect;
 mod lab;
 mod metrics;
