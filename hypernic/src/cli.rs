@@ -9,6 +9,7 @@ use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::bug::ReportCommand;
 use crate::client::capture::CaptureCommand;
 use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
 use crate::client::inspect::{DumpCommand, InspectCommand};
@@ -17,6 +18,7 @@ use crate::client::monitor::MonitorCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
+use crate::client::trace::TraceCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
     MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
@@ -97,6 +99,10 @@ pub enum Command {
     Mem(MemCommand),
     /// Show where the time of workers goes.
     Perf(PerfCommand),
+    /// Tell what would become of a frame, without effect.
+    Trace(TraceCommand),
+    /// Write what a report of a bug needs to a file.
+    Report(ReportCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
     /// Tell what changes in a running daemon, until it is interrupted.

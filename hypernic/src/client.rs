@@ -1,5 +1,6 @@
 //! Commands that ask a running daemon.
 
+pub mod bug;
 pub mod capture;
 mod exposition;
 pub mod inside;
@@ -11,6 +12,7 @@ pub mod nic;
 pub(crate) mod place;
 pub mod port;
 pub mod switch;
+pub mod trace;
 
 pub use self::exposition::Exposition;
 pub(crate) use self::exposition::{Families, Kind};

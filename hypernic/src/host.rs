@@ -4,6 +4,7 @@ mod inlets;
 mod looking;
 mod member;
 mod switch;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

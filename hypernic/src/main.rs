@@ -84,6 +84,8 @@ fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) ->
         Command::Irq(irq) => print(irq.execute(format)?),
         Command::Mem(mem) => print(mem.execute(format)?),
         Command::Perf(perf) => print(perf.execute(format)?),
+        Command::Trace(trace) => print(trace.execute(format)?),
+        Command::Report(report) => print(report.execute()?),
         Command::List(list) => print(list.execute(format)?),
         Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
         Command::Inspect(inspect) => inspect.execute(format, &mut print)?,

@@ -221,6 +221,15 @@ impl RunningNic {
         self.inbox.served.load(Ordering::Relaxed)
     }
 
+    /// Whether its guest would get a frame, without effect; `None`: its model does not tell.
+    pub(crate) fn trace(
+        &self,
+        frame: &frame::Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        self.sink.trace(frame, tell)
+    }
+
     /// Its interrupts; none, if its VMM has them.
     pub(crate) fn vectors(&self) -> Vec<vfio_user::VectorInfo> {
         let vectors = self.irq.as_ref().map(vfio_user::Interrupts::vectors);

@@ -207,7 +207,7 @@ interfaces! {
     }
 
     /// NICs. They come and go while others run; nothing of others' traffic is lost.
-    "io.hypernic.Nic" [Guard NicConfig NicInfo Register Vector Region] => {
+    "io.hypernic.Nic" [Guard NicConfig NicInfo Register Vector Region Step] => {
         /// Makes a NIC and serves it. One that is there already, with these words, is left as it is.
         Owner "Add" NicAdd -> Changed,
         /// Takes a NIC away. Its VMM is disconnected.
@@ -218,6 +218,8 @@ interfaces! {
         Monitor "Inspect" NicInspect -> Registers,
         /// What became of interrupts.
         Monitor "Interrupts" NicInterrupts -> Vectors,
+        /// What would become of a frame, by the tables, filters and guards as they are now. Nothing comes of it.
+        Monitor "Trace" NicTrace -> Traced,
         /// The memory of guests that NICs reach.
         Monitor "Memory" NicMemory -> Regions,
     }

@@ -133,6 +133,17 @@ records! {
     }
 
     told
+    /// A decision about a frame.
+    Step {
+        /// The NIC, or the port of a switch, that decides.
+        at: String,
+        /// What it decides.
+        what: String,
+        /// The counter that would rise with it; `Explain` says what it means.
+        counter: Option<String>,
+    }
+
+    told
     /// A region of a guest's memory that a NIC reaches.
     Region {
         /// The NIC.
@@ -405,6 +416,26 @@ records! {
     Vectors {
         /// By NIC. One over vhost-user has none of its own: its VMM has them.
         vectors: Vec<Vector>,
+    }
+
+    asked
+    /// A frame to be followed.
+    NicTrace {
+        /// The NIC whose guest sends it.
+        name: String,
+        /// The frame, from its destination on and without FCS, in hexadecimal digits.
+        frame: String,
+        /// It comes to the NIC instead.
+        received: Option<bool>,
+    }
+
+    told
+    /// What would become of a frame.
+    Traced {
+        /// Decisions, in their order.
+        steps: Vec<Step>,
+        /// NICs and ports that would get it.
+        reached: Vec<String>,
     }
 
     asked

@@ -1,6 +1,7 @@
 //! The stages of a batch on its way through the switch.
 
 mod lookup;
+pub(crate) mod trace;
 
 use std::sync::Arc;
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use eswitch::{Fabric, Pool, Rate, Storm, StormWindows};
-use frame::{Sink, Wake};
+use frame::{Batch, Sink, Wake};
 use parking_lot::RwLock;
 
 use crate::config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, SwitchConfig};
+use crate::forward::trace;
 use crate::port::{Port, slot};
 use crate::state::{Lookup, SwitchState};
 use crate::switch_port::SwitchPort;
@@ -218,6 +219,24 @@ impl Switch {
             }
         };
         ports.iter().zip(macs).map(info).collect()
+    }
+
+    /// What would become of the first frame of a batch that came in by a port, without effect: nothing is learned, no
+    /// frame goes anywhere and no counter is touched. `tell` is told each decision, and the counter that goes with it.
+    /// Returns the ports that would get the frame; `None`: there is no such port, or the switch is a chip's, which
+    /// decides by its pools.
+    pub fn trace(
+        &self,
+        from: &str,
+        batch: &Batch<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<Vec<String>> {
+        if self.state.is_chip() {
+            return None;
+        }
+        let ports = self.state.ports();
+        let from = ports.iter().find(|port| port.name == from)?;
+        Some(trace::trace(&self.state, from, batch, tell))
     }
 
     /// The known addresses, in their numerical order.

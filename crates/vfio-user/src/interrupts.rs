@@ -4,7 +4,8 @@
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
 pub(crate) mod saved;
-mod shown;
+pub(crate) mod shown;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,8 +18,7 @@ use peer::deferred_closer::PeerFd;
 use peer::poke;
 use peer::signal::{Line, SLOW, Signaller, count};
 
-use self::shown::Told;
-pub use self::shown::VectorInfo;
+use self::told::Told;
 
 /// The pin.
 #[derive(Default)]

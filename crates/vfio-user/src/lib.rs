@@ -117,7 +117,8 @@ pub use description::{DescriptionError, DeviceDescription};
 pub use device::{ClientEvent, Device, DmaChange, GoneReason, ResetCause, Work};
 pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
-pub use interrupts::{Interrupts, VectorInfo};
+pub use interrupts::Interrupts;
+pub use interrupts::shown::VectorInfo;
 pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
 pub use server::{Handover, HandoverError, Look, Progress, Server, ServerError};
 

@@ -42,6 +42,7 @@ impl Subject<'_> {
             Call::NicInterrupts(call) => {
                 told(insight::vectors(&host.read(), call.name.as_deref())?)
             }
+            Call::NicTrace(call) => told(insight::trace(&host.read(), call)?),
             Call::NicMemory(call) => told(insight::regions(&host.read(), call.name.as_deref())?),
             Call::SwitchAddresses(call) => {
                 told(insight::addresses(&host.read(), call.name.as_deref())?)

@@ -1,6 +1,8 @@
 //! What NICs and switches have inside: tables, interrupts, memory.
 
-use control::{Address, Addresses, Failure, Region, Regions, Vector, Vectors};
+use control::{
+    Address, Addresses, Failure, NicTrace, Region, Regions, Step, Traced, Vector, Vectors,
+};
 
 use super::changes::no_switch;
 use crate::host::Host;
@@ -87,4 +89,35 @@ pub(super) fn addresses(host: &Host, name: Option<&str>) -> Result<Addresses, Fa
         Some(name) if !found => Err(no_switch(&host.as_is(), name)),
         _ => Ok(Addresses { addresses }),
     }
+}
+
+/// Most bytes of a frame that is followed.
+const LONGEST: usize = 16 << 10;
+
+pub(super) fn trace(host: &Host, call: &NicTrace) -> Result<Traced, Failure> {
+    let frame = bytes(&call.frame).filter(|frame| (1..=LONGEST).contains(&frame.len()));
+    let frame = frame.ok_or_else(|| {
+        Failure::invalid(format!(
+            "a frame is an even number of hexadecimal digits, of at most {LONGEST} bytes"
+        ))
+    })?;
+    let Some((steps, reached)) = host.trace(&call.name, &frame, call.received == Some(true)) else {
+        return Err(Failure::unknown("NIC", &call.name, host.nic_names()));
+    };
+    let steps = steps.into_iter().map(|step| Step {
+        at: step.at,
+        what: step.what,
+        counter: step.counter.map(str::to_owned),
+    });
+    Ok(Traced {
+        steps: steps.collect(),
+        reached,
+    })
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let digit = |c: &u8| char::from(*c).to_digit(16).map(|digit| digit as u8);
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?);
+    pairs.map(byte).collect()
 }
