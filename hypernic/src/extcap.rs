@@ -51,6 +51,9 @@ pub struct ExtcapCommand {
     /// Bytes of each frame; 0 for all.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     snaplen: u32,
+    /// Only frames that the NIC's switch loses.
+    #[arg(long)]
+    drops: bool,
 }
 
 impl ExtcapCommand {
@@ -100,6 +103,7 @@ impl ExtcapCommand {
         let call = CaptureStart {
             nic: nic.to_owned(),
             snaplen: Some(self.snaplen).filter(|bytes| *bytes > 0),
+            drops: Some(self.drops),
         };
         // The pipe first: Wireshark waits for it, whatever the daemon says.
         let output = capture::open(fifo)?;
@@ -114,7 +118,9 @@ impl ExtcapCommand {
             "arg {{number=0}}{{call=--snaplen}}{{display=Bytes of each frame}}{{tooltip=0 captures frames whole}}\
              {{type=unsigned}}{{range=0,262144}}{{default=0}}\n\
              arg {{number=1}}{{call=--control}}{{display=Control socket}}\
-             {{tooltip=The control socket of the daemon}}{{type=string}}{{default={socket}}}\n"
+             {{tooltip=The control socket of the daemon}}{{type=string}}{{default={socket}}}\n\
+             arg {{number=2}}{{call=--drops}}{{display=Only lost frames}}\
+             {{tooltip=Frames that the switch loses, with the reason as a comment}}{{type=boolflag}}{{default=false}}\n"
         )
     }
 }

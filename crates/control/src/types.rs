@@ -612,6 +612,8 @@ records! {
         nic: String,
         /// Bytes of each frame; all without.
         snaplen: Option<u32>,
+        /// Only frames from and for it that its switch loses, each with the reason as a comment.
+        drops: Option<bool>,
     }
 
     told

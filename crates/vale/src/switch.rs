@@ -15,6 +15,7 @@ use crate::port::{Port, slot};
 use crate::state::{Lookup, SwitchState};
 use crate::switch_port::SwitchPort;
 use crate::table::{Key, ONE_DOMAIN, Table};
+use crate::witness::{Witness, Witnesses};
 
 /// A learning switch. Clones are the same switch.
 #[derive(Clone)]
@@ -67,6 +68,7 @@ impl Switch {
             armed: AtomicU64::new(Nanos::MAX),
             has_private: AtomicBool::new(false),
             has_vlans: AtomicBool::new(false),
+            witnesses: Witnesses::default(),
         };
         Switch {
             state: Arc::new(state),
@@ -237,6 +239,16 @@ impl Switch {
         let ports = self.state.ports();
         let from = ports.iter().find(|port| port.name == from)?;
         Some(trace::trace(&self.state, from, batch, tell))
+    }
+
+    /// Has somebody shown what is lost from now on. While there is one, all frames take the longer way.
+    pub fn add_witness(&self, witness: Arc<dyn Witness>) {
+        self.state.witnesses.add(witness);
+    }
+
+    /// He is shown no more.
+    pub fn remove_witness(&self, witness: &Arc<dyn Witness>) {
+        self.state.witnesses.remove(witness);
     }
 
     /// The known addresses, in their numerical order.

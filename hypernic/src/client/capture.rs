@@ -32,8 +32,11 @@ pub struct CaptureCommand {
     /// Bytes of each frame; all without.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     snaplen: Option<u32>,
+    /// Only frames from and for the NIC that its switch loses, each with the reason as a comment.
+    #[arg(long)]
+    drops: bool,
     /// Show who captures.
-    #[arg(long, conflicts_with_all = ["nic", "write", "snaplen"])]
+    #[arg(long, conflicts_with_all = ["nic", "write", "snaplen", "drops"])]
     list: bool,
 }
 
@@ -50,6 +53,7 @@ impl CaptureCommand {
         let call = CaptureStart {
             nic,
             snaplen: self.snaplen,
+            drops: Some(self.drops),
         };
         // The daemon is asked first: a mistyped name makes no file.
         let stream = begin(&self.place, &call)?;

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use control::{Call, CaptureInfo, CaptureStart, CaptureStarted, Failure, Method, Request, reply};
-use frame::Counted;
+use frame::{Batch, Counted};
 use parking_lot::{Mutex, RwLock};
 use port::capture::{Capture, CaptureOptions, SystemClock};
 use rustix::event::{PollFd, PollFlags};
+use vale::{Switch, Witness};
 
 use super::connection::{Caller, Connection, Over};
 use super::dispatch;
@@ -38,6 +39,22 @@ struct Live {
     stream: UnixStream,
     over: Arc<AtomicBool>,
     capture: Option<Arc<Capture>>,
+    /// The switch that shows what it loses, and to whom.
+    losses: Option<(Switch, Arc<dyn Witness>)>,
+}
+
+/// Records what a switch loses of a NIC's frames.
+struct Losses {
+    nic: String,
+    capture: Arc<Capture>,
+}
+
+impl Witness for Losses {
+    fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
+        if port == self.nic {
+            self.capture.record_lost(port, batch, picks, counter);
+        }
+    }
 }
 
 /// All of them.
@@ -118,6 +135,15 @@ impl Lives {
             let known = is.nics.iter().map(|nic| nic.name.as_str());
             return Err(Failure::unknown("NIC", &call.nic, known));
         };
+        let losing = match call.drops {
+            Some(true) => Some(host.switch_of(&call.nic).ok_or_else(|| {
+                Failure::invalid(format!(
+                    "{} is on no switch, and only switches show what they lose",
+                    call.nic
+                ))
+            })?),
+            _ => None,
+        };
         let os = |error: io::Error| Failure::failed(format!("cannot capture: {error}"));
         let stream = client.hand_over().map_err(os)?;
         // The reply goes the way of the frames: who reads it knows that the next one is captured.
@@ -142,7 +168,17 @@ impl Lives {
         let clock = Arc::new(SystemClock);
         let capture = Capture::to_writer(Box::new(writer), "a client", options, clock, ended);
         let capture = capture.map_err(os)?;
-        probe.attach(&capture);
+        let losses = losing.map(|switch| {
+            let witness: Arc<dyn Witness> = Arc::new(Losses {
+                nic: call.nic.clone(),
+                capture: Arc::clone(&capture),
+            });
+            switch.add_witness(Arc::clone(&witness));
+            (switch.clone(), witness)
+        });
+        if losses.is_none() {
+            probe.attach(&capture);
+        }
         let Caller { uid, pid, role } = caller;
         tracing::info!(
             uid,
@@ -158,6 +194,7 @@ impl Lives {
             stream,
             over,
             capture: Some(capture),
+            losses,
         });
         Ok(Over::Said)
     }
@@ -206,7 +243,7 @@ impl Lives {
                     .as_ref()
                     .is_some_and(|capture| probe.feeds(capture))
             };
-            let there = probe.is_some_and(feeds);
+            let there = probe.is_some_and(|probe| live.losses.is_some() || feeds(probe));
             let goes_on = there && !hung_up(&live.stream);
             if let (Some(probe), Some(capture), false) = (probe, &live.capture, goes_on) {
                 probe.detach_from(capture);
@@ -253,6 +290,9 @@ impl Drop for Live {
             "control: captures no more"
         );
         let capture = self.capture.take();
+        if let Some((switch, witness)) = self.losses.take() {
+            switch.remove_witness(&witness);
+        }
         // Without a thread it ends here, in bounded time.
         let _ = threads::spawn("capture-end", move || drop(capture));
     }

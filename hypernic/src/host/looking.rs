@@ -75,6 +75,12 @@ impl Host {
         regions.unwrap_or_default()
     }
 
+    /// The switch that a NIC is on; none, if it is on a chip or has a port of its own.
+    pub fn switch_of(&self, nic: &str) -> Option<&Switch> {
+        let name = self.nics.get(nic)?.switch.as_ref()?;
+        self.switches.get(name).map(|running| &running.switch)
+    }
+
     /// Shows each switch, those of chips too.
     pub fn each_switch(&self, visit: &mut dyn FnMut(&str, &Switch)) {
         for (name, running) in &self.switches {

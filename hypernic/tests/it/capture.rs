@@ -124,6 +124,7 @@ fn one_who_does_not_read_misses_frames_and_holds_up_nobody() {
     let start = CaptureStart {
         nic: "a".into(),
         snaplen: None,
+        drops: None,
     };
     let (begin, mut stream) = client.upgrade(&start).expect("a capture");
     // Some more than may wait.
@@ -160,6 +161,7 @@ fn a_capture_ends_with_statistics_when_its_nic_goes_and_may_be_cut_short() {
     let start = CaptureStart {
         nic: "b".into(),
         snaplen: Some(20),
+        drops: None,
     };
     let begin = |start| {
         Client::connect(&lab.control())
@@ -190,6 +192,7 @@ fn a_capture_ends_with_statistics_when_its_nic_goes_and_may_be_cut_short() {
     let start = CaptureStart {
         nic: "a".into(),
         snaplen: None,
+        drops: None,
     };
     let many: Vec<_> = (0..16).map(|_| begin(&start).expect("a capture")).collect();
     let error = begin(&start).expect_err("one too many");
@@ -203,6 +206,43 @@ fn a_capture_ends_with_statistics_when_its_nic_goes_and_may_be_cut_short() {
     );
     drop(many);
     lab.until("their end", || captures(&lab).is_empty().then_some(()));
+}
+
+#[test]
+fn what_the_switch_loses_comes_with_its_reason() {
+    let lab = lab();
+    let mut a = driver(&lab, "a");
+    let start = CaptureStart {
+        nic: "a".into(),
+        snaplen: None,
+        drops: Some(true),
+    };
+    let client = Client::connect(&lab.control()).expect("connect");
+    let (begin, stream) = client.upgrade(&start).expect("a capture");
+    let fine = frame(&a, 1, 60);
+    let mut lost = frame(&a, 2, 60);
+    // For a group that no bridge forwards.
+    lost[..6].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, 3]);
+    a.send(&[&fine, &lost], &TxOpts::default()).expect("send");
+    let mut from = begin.as_slice().chain(stream);
+    let (kind, body) = loop {
+        let next = block(&mut from).expect("a block");
+        if next.0 == PACKET {
+            break next;
+        }
+    };
+    assert_eq!((kind, packet(&body)), (PACKET, lost));
+    let comment = b"drop_reserved";
+    assert!(body.windows(comment.len()).any(|words| words == comment));
+    assert_eq!(captures(&lab)[0].frames, 1);
+    drop(from);
+    lab.until("its end", || captures(&lab).is_empty().then_some(()));
+    // Frames take their short ways again, and others' go on.
+    a.send(&[&fine], &TxOpts::default()).expect("send");
+    let sent = "\nhypernic_nic_transmit_packets_total{nic=\"a\"} 3\n";
+    lab.until("the frame", || {
+        lab.ran("metrics").contains(sent).then_some(())
+    });
 }
 
 #[test]

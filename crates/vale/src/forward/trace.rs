@@ -47,6 +47,27 @@ impl Refusal {
     }
 }
 
+impl Scratch {
+    /// Shows those who want to see it which of the frames were refused.
+    pub(super) fn show_refused(
+        &self,
+        state: &SwitchState,
+        from: &Port,
+        batch: &Batch<'_>,
+        picks: &[u16],
+    ) {
+        if !state.witnesses.any() {
+            return;
+        }
+        for (classified, pick) in self.frames.iter().zip(picks) {
+            if let Route::Nowhere(refusal) = classified.route {
+                let (counter, _) = refusal.told();
+                state.witnesses.show(&from.name, batch, &[*pick], counter);
+            }
+        }
+    }
+}
+
 /// Takes the first frame of a batch from `from` to where it would go. Returns the ports that would get it.
 pub(crate) fn trace(
     state: &SwitchState,
@@ -190,7 +211,9 @@ mod tests {
     use frame::{Batch, Caps, Sink, Wake};
     use wire::{MacAddr, Offload};
 
-    use crate::{PortConfig, Switch, SwitchConfig};
+    use parking_lot::Mutex;
+
+    use crate::{PortConfig, Switch, SwitchConfig, Witness};
 
     /// Takes everything.
     struct Nobody;
@@ -201,6 +224,22 @@ mod tests {
         }
         fn deliver_or_leave(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
             picks.len()
+        }
+        fn caps(&self) -> Caps {
+            Caps::ALL
+        }
+        fn want_room(&self, _: &Arc<dyn Wake>) {}
+    }
+
+    /// Has no room.
+    struct Full;
+
+    impl Sink for Full {
+        fn deliver(&self, _: &Batch<'_>, _: &[u16]) -> usize {
+            0
+        }
+        fn deliver_or_leave(&self, _: &Batch<'_>, _: &[u16]) -> usize {
+            0
         }
         fn caps(&self) -> Caps {
             Caps::ALL
@@ -223,6 +262,73 @@ mod tests {
         let mut counters = Vec::new();
         let reached = switch.trace(from, frame, &mut |_, counter| counters.extend(counter));
         (reached.expect("a port"), counters)
+    }
+
+    /// Notes what it is shown.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<(String, &'static str, Vec<u8>)>>);
+
+    impl Witness for Notes {
+        fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
+            for frame in picks.iter().filter_map(|pick| batch.get((*pick).into())) {
+                self.0
+                    .lock()
+                    .push((port.to_owned(), counter, frame.to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn each_lost_frame_is_shown_once_with_its_counter() {
+        let switch = Switch::new(SwitchConfig::default(), Arc::new(|| 0));
+        let attach = |name: &str, sink: Arc<dyn Sink>| {
+            let port = switch.attach(name, sink, PortConfig::default());
+            port.expect("a port")
+        };
+        let (a, b) = (attach("a", Arc::new(Nobody)), attach("b", Arc::new(Full)));
+        let notes = Arc::new(Notes::default());
+        let witness: Arc<dyn Witness> = notes.clone();
+        switch.add_witness(witness.clone());
+        b.deliver(&batch(1, 2), &[0]);
+        let mut both = batch(2, 1);
+        both.push_bytes(
+            &[
+                &[1, 0x80, 0xc2, 0, 0, 3][..],
+                &mac(1).0,
+                &[0x88, 0xb5],
+                &[0; 46],
+            ]
+            .concat(),
+        );
+        both.end(Offload::NONE);
+        a.deliver(&both, &[0, 1]);
+        let shown: Vec<_> = notes.0.lock().drain(..).collect();
+        let frame = |at: usize| both.get(at).expect("a frame").to_vec();
+        let mut shown: Vec<_> = shown
+            .iter()
+            .map(|(port, why, frame)| (port.as_str(), *why, frame))
+            .collect();
+        shown.sort();
+        let wanted = [
+            ("a", "drop_reserved", &frame(1)),
+            ("b", "drop_no_room", &frame(0)),
+        ];
+        assert_eq!(shown, wanted);
+        switch.remove_witness(&witness);
+        a.deliver(&both, &[0, 1]);
+        assert!(notes.0.lock().is_empty());
+        let counted = |port: usize, counter: &str| {
+            let info = switch.ports();
+            let found = info[port]
+                .counters
+                .iter()
+                .find(|(name, _)| *name == counter);
+            found.map(|(_, n)| *n)
+        };
+        assert_eq!(
+            (counted(0, "drop_reserved"), counted(1, "drop_no_room")),
+            (Some(2), Some(2))
+        );
     }
 
     #[test]
