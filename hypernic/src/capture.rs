@@ -1,23 +1,33 @@
-//! The capture of one NIC: both directions of its wire in one pcapng file.
+//! The captures of one NIC: both directions of its wire, in a pcapng file and for those who look on.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use frame::{Counted, Sink};
-use port::capture::{Capture, CaptureOptions, Direction, Probe, SystemClock};
+pub use port::capture::Capture;
+use port::capture::{CaptureOptions, Direction, Probe, SystemClock};
 
-/// A capture, and the probe that feeds it. Dropping it writes what is left and closes the file.
+/// A place where captures are attached, and the one that the configuration asks for. Dropping it writes what is left
+/// and closes the file.
 pub struct NicCapture {
-    capture: Arc<Capture>,
+    file: Option<Arc<Capture>>,
     probe: Arc<Probe>,
 }
 
 impl NicCapture {
-    /// Starts a capture of NIC `nic` into `file`, replacing an old one, and begins anew after so many MiB.
+    /// Of NIC `nic`; nothing is captured yet.
+    pub fn new(nic: &str) -> Self {
+        Self {
+            file: None,
+            probe: Probe::new(nic),
+        }
+    }
+
+    /// Starts a capture into `file`, replacing an old one, and begins anew after so many MiB.
     ///
     /// # Errors
     /// Cause and cure, when the file cannot be made.
-    pub fn create(file: &Path, mib: u64, nic: &str) -> Result<Self, String> {
+    pub fn create(&mut self, file: &Path, mib: u64, nic: &str) -> Result<(), String> {
         let (name, shown) = (nic.to_owned(), file.display().to_string());
         let told = move |why: String| {
             tracing::error!(nic = %name, "{why}");
@@ -30,9 +40,14 @@ impl NicCapture {
         let capture = Capture::create(file, options, clock, told).map_err(|error| {
             format!("cannot write {shown}: {error}; choose a file that you can create, not a link")
         })?;
-        let probe = Probe::new(nic);
-        probe.attach(&capture);
-        Ok(Self { capture, probe })
+        self.probe.attach(&capture);
+        self.file = Some(capture);
+        Ok(())
+    }
+
+    /// Where captures of those who look on are attached.
+    pub fn probe(&self) -> &Arc<Probe> {
+        &self.probe
     }
 
     /// The way to the guest, watched.
@@ -45,14 +60,23 @@ impl NicCapture {
         self.probe.watch(sink, Direction::Outbound)
     }
 
-    /// What it counts.
-    pub fn counters(&self) -> Arc<dyn Counted> {
-        Arc::clone(&self.capture) as Arc<dyn Counted>
+    /// What the file's capture counts.
+    pub fn counters(&self) -> Option<Arc<dyn Counted>> {
+        let file = self.file.as_ref()?;
+        Some(Arc::clone(file) as Arc<dyn Counted>)
+    }
+}
+
+impl NicCapture {
+    /// Writes what is left and closes the file; nothing more is captured.
+    pub fn close(&mut self) {
+        self.probe.detach();
+        self.file = None;
     }
 }
 
 impl Drop for NicCapture {
     fn drop(&mut self) {
-        self.probe.detach();
+        self.close();
     }
 }

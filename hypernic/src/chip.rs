@@ -153,6 +153,11 @@ impl RunningChip {
         Ok(chip)
     }
 
+    /// The switch on the chip.
+    pub(crate) fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
     /// The name of the switch of the host that it is a port of.
     pub(crate) fn outer_name(&self) -> Option<&str> {
         self.outer.as_ref().map(|(_, name, _)| name.as_str())

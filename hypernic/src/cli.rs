@@ -9,13 +9,17 @@ use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::bug::ReportCommand;
+use crate::client::capture::CaptureCommand;
 use crate::client::config::ConfigCommand;
+use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
 use crate::client::monitor::MonitorCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
+use crate::client::trace::TraceCommand;
 use crate::client::upgrade::UpgradeCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
@@ -23,8 +27,12 @@ use crate::config::{
 };
 use crate::error::Error;
 use crate::explain::ExplainCommand;
+use crate::exporter::ExporterCommand;
+use crate::extcap::ExtcapCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
+use crate::top::TopCommand;
+use crate::top::perf::PerfCommand;
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
 
@@ -82,6 +90,26 @@ pub enum Command {
     Upgrade(UpgradeCommand),
     /// Print the counters of a running daemon, as Prometheus reads them.
     Metrics(MetricsCommand),
+    /// Serve the counters of a running daemon over HTTP, for Prometheus.
+    Exporter(ExporterCommand),
+    /// Show what NICs, workers and switches of a running daemon do now.
+    Top(TopCommand),
+    /// Capture what passes a NIC of a running daemon, as pcapng.
+    Capture(CaptureCommand),
+    /// Answer Wireshark, which runs this as hypernic-extcap from its extcap folder.
+    Extcap(ExtcapCommand),
+    /// Show where switches have seen which address.
+    Fdb(FdbCommand),
+    /// Show what became of NICs' interrupts.
+    Irq(IrqCommand),
+    /// Show the guests' memory that NICs reach.
+    Mem(MemCommand),
+    /// Show where the time of workers goes.
+    Perf(PerfCommand),
+    /// Tell what would become of a frame, without effect.
+    Trace(TraceCommand),
+    /// Write what a report of a bug needs to a file.
+    Report(ReportCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
     /// Tell what changes in a running daemon, until it is interrupted.
@@ -141,6 +169,9 @@ impl Command {
 /// and `--print-capabilities`, and no more is needed.
 const BACK_END: &str = "hypernic-vhost-user-net";
 
+/// The name under which Wireshark runs the program.
+const EXTCAP: &str = "hypernic-extcap";
+
 /// What a back end of that kind prints when it is asked what it can do.
 pub const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
 
@@ -149,6 +180,10 @@ pub fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = given.into_iter().collect();
     let name = words.first().map(PathBuf::from);
     let name = name.as_deref().and_then(std::path::Path::file_name);
+    if name == Some(EXTCAP.as_ref()) {
+        words.splice(1..1, ["extcap".into()]);
+        return words;
+    }
     if name != Some(BACK_END.as_ref()) {
         return words;
     }

@@ -7,6 +7,7 @@ mod leaving;
 mod looking;
 mod member;
 mod switch;
+mod trace;
 mod trial;
 mod vfs;
 
@@ -81,7 +82,7 @@ struct Attached {
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch it is a port of.
     switch: Option<String>,
-    capture: Option<NicCapture>,
+    capture: NicCapture,
     /// The connection that it was given is over.
     over: Arc<AtomicBool>,
 }
@@ -239,30 +240,20 @@ impl Host {
             Transport::VhostUser => self.over_vhost_user(config)?,
         };
 
-        let capture = match &config.capture {
-            Some(file) => {
-                let capture = NicCapture::create(file, config.capture_mib, &config.name).map_err(
-                    |message| Error::Port {
-                        owner: config.name.clone(),
-                        port: format!("capture {}", file.display()),
-                        message,
-                    },
-                )?;
-                Some(capture)
-            }
-            None => None,
-        };
-        let toward_guest: Arc<dyn Sink> = match &capture {
-            Some(capture) => capture.toward_guest(new.sink()),
-            None => new.sink(),
-        };
+        let mut capture = NicCapture::new(&config.name);
+        if let Some(file) = &config.capture {
+            let created = capture.create(file, config.capture_mib, &config.name);
+            created.map_err(|message| Error::Port {
+                owner: config.name.clone(),
+                port: format!("capture {}", file.display()),
+                message,
+            })?;
+        }
+        let toward_guest = capture.toward_guest(new.sink());
         let wire = self
             .wire(config, member.as_ref(), &toward_guest)
             .map_err(|message| port_error(config, message))?;
-        let toward_wire = match &capture {
-            Some(capture) => capture.toward_wire(wire.sink),
-            None => wire.sink,
-        };
+        let toward_wire = capture.toward_wire(wire.sink);
 
         let arrived = self.left.take(&config.name);
         let live = Arc::clone(&self.live);

@@ -248,6 +248,32 @@ impl RunningNic {
         self.inbox.served.load(Ordering::Relaxed)
     }
 
+    /// Whether its guest would get a frame, without effect; `None`: its model does not tell.
+    pub(crate) fn trace(
+        &self,
+        frame: &frame::Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        self.sink.trace(frame, tell)
+    }
+
+    /// Its interrupts; none, if its VMM has them.
+    pub(crate) fn vectors(&self) -> Vec<vfio_user::VectorInfo> {
+        let vectors = self.irq.as_ref().map(vfio_user::Interrupts::vectors);
+        vectors.unwrap_or_default()
+    }
+
+    /// The memory of its guest that it reaches.
+    pub(crate) fn regions(&self) -> Vec<guest_mem::RegionInfo> {
+        self.sink.memory().regions()
+    }
+
+    /// Its worker, how many turns it had there, and the nanoseconds of those that had something to do.
+    pub(crate) fn turns(&self) -> (usize, u64, u64) {
+        let (turns, work) = self.task.turns();
+        (self.task.worker(), turns, work)
+    }
+
     /// Whether the VMM that has it may fail when it goes away under traffic. One that has it over vhost-user waits for the
     /// next in its place.
     pub(crate) fn will_be_missed(&self) -> bool {
@@ -424,6 +450,7 @@ impl Served for NicBody {
                     served: turn.served,
                     more: turn.more,
                     ill: false,
+                    answered: turn.answered,
                 }
             }
             Err(error) => {

@@ -4,6 +4,7 @@
 //! all others cost a descriptor in the worker's epoll set and nothing else. Who is called, and how
 //! a worker falls asleep without losing a call, is `ready_list`'s.
 
+mod account;
 mod delays;
 mod doorbell_poller;
 mod had;
@@ -12,6 +13,7 @@ mod run;
 mod spent;
 mod task;
 mod turns;
+mod waits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +26,7 @@ use long_turns::APART;
 use run::begin;
 pub(crate) use task::{ASKED, LOOK, Served, TRIED, Task, Turn, WOKEN};
 use task::{WorkerHandle, fewest, task};
+pub(crate) use waits::histogram;
 
 /// A fixed number of worker threads.
 pub(crate) struct Workers {
@@ -68,6 +71,7 @@ impl Workers {
     pub fn counters(&self) -> Vec<Section> {
         let section = |(at, handle): (usize, &WorkerHandle)| {
             let mut values = handle.counters.values();
+            values.extend(handle.waits.values());
             values.push(("tasks", handle.tasks.load(Ordering::Relaxed) as u64));
             Section {
                 kind: "worker",

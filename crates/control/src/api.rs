@@ -215,7 +215,7 @@ interfaces! {
     }
 
     /// NICs. They come and go while others run; nothing of others' traffic is lost.
-    "io.hypernic.Nic" [Guard NicConfig NicInfo Register] => {
+    "io.hypernic.Nic" [Guard NicConfig NicInfo Register Vector Region Decision] => {
         /// Makes a NIC and serves it. One that is there already, with these words, is left as it is.
         Owner "Add" NicAdd -> Changed,
         /// Takes a NIC away. Its VMM is disconnected.
@@ -224,16 +224,24 @@ interfaces! {
         Monitor "List" NicList -> Nics,
         /// The registers as a read would find them. The look has no effect: nothing is cleared or acknowledged.
         Monitor "Inspect" NicInspect -> Registers,
+        /// What became of interrupts.
+        Monitor "Interrupts" NicInterrupts -> Vectors,
+        /// What would become of a frame, by the tables, filters and guards as they are now. Nothing comes of it.
+        Monitor "Trace" NicTrace -> Traced,
+        /// The memory of guests that NICs reach.
+        Monitor "Memory" NicMemory -> Regions,
     }
 
     /// Switches.
-    "io.hypernic.Switch" [Guard SwitchConfig SwitchInfo] => {
+    "io.hypernic.Switch" [Guard SwitchConfig SwitchInfo Address] => {
         /// Makes a switch with its ports. One that is there already, with these words, is left as it is.
         Owner "Add" SwitchAdd -> Changed,
         /// Takes a switch away that no NIC is on.
         Owner "Remove" SwitchRemove -> Changed,
         /// What there is.
         Monitor "List" SwitchList -> Switches,
+        /// Where switches have seen whom.
+        Monitor "Addresses" SwitchAddresses -> Addresses,
     }
 
     /// Ports of switches to the outside: TAPs, the user network, streams.
@@ -272,6 +280,15 @@ interfaces! {
         Owner "Confirm" ConfigConfirm -> Changed,
         /// What is on trial goes, and all is as it was before.
         Owner "Rollback" ConfigRollback -> Changed,
+    }
+
+    /// What passes a NIC.
+    "io.hypernic.Capture" [CaptureInfo] => {
+        /// Sends all frames of a NIC on the connection: call it with `upgrade`. A client that reads too slowly misses
+        /// frames, which are counted.
+        Operate "Start" CaptureStart -> CaptureStarted,
+        /// Who captures.
+        Monitor "List" CaptureList -> Captures,
     }
 
     /// Counters.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::Method;
 use crate::failure::Failure;
@@ -57,6 +59,16 @@ pub enum AskError {
     Refused(#[from] Failure),
 }
 
+/// A reply, of which the parameters are read once it is known what they are: they may be long.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    error: Option<Value>,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+    #[serde(default)]
+    continues: bool,
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -95,9 +107,35 @@ impl Client {
     /// # Errors
     /// There is no answer, none that can be read, or the daemon refuses.
     pub fn call<M: Method>(&mut self, call: &M) -> Result<M::Reply, AskError> {
+        self.ask(call, PATIENCE)
+    }
+
+    /// As [`Client::call`], and the reply may take so long.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn ask<M: Method>(&mut self, call: &M, patience: Duration) -> Result<M::Reply, AskError> {
         self.send(call, false)?;
-        let (reply, _) = self.next::<M>(PATIENCE)?;
+        let (reply, _) = self.next::<M>(patience)?;
         Ok(reply)
+    }
+
+    /// Calls a method after whose reply the connection speaks another protocol. Returns what was read of that already,
+    /// and the connection.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn upgrade<M: Method>(mut self, call: &M) -> Result<(Vec<u8>, UnixStream), AskError> {
+        let request = Request {
+            upgrade: true,
+            ..Request::of(call)
+        };
+        let sent = write_all(&mut self.stream, &request.to_message(), PATIENCE);
+        sent.map_err(|source| self.lost(source))?;
+        self.next::<M>(PATIENCE)?;
+        let cleared = self.stream.set_read_timeout(None);
+        cleared.map_err(|source| self.lost(source))?;
+        Ok((self.messages.into_rest(), self.stream))
     }
 
     /// Calls a method; with `more` it may reply several times.
@@ -143,19 +181,18 @@ impl Client {
             path: self.path.clone(),
             why,
         };
-        let value: Value =
+        let envelope: Envelope =
             serde_json::from_slice(&message).map_err(|error| foreign(error.to_string()))?;
-        if let Some(name) = value.get("error") {
-            let failure: Result<Failure, _> = serde_json::from_value(value.clone());
+        if let Some(name) = envelope.error {
+            let failure: Result<Failure, _> = serde_json::from_slice(&message);
             let failure = failure.map_err(|_| foreign(format!("the error {name}")))?;
             return Err(AskError::Refused(failure));
         }
-        let continues = value.get("continues") == Some(&Value::Bool(true));
-        let parameters = value.get("parameters").cloned().unwrap_or_default();
-        let reply = serde_json::from_value(parameters);
+        let parameters = envelope.parameters.map_or("{}", RawValue::get);
+        let reply = serde_json::from_str(parameters);
         Ok((
             reply.map_err(|error| foreign(error.to_string()))?,
-            continues,
+            envelope.continues,
         ))
     }
 

@@ -32,7 +32,7 @@ pub struct Request {
     /// No reply is wanted.
     #[serde(default, deserialize_with = "or_nothing")]
     pub oneway: bool,
-    /// Another protocol is wanted afterwards. No method has one.
+    /// Another protocol is wanted afterwards.
     #[serde(default, deserialize_with = "or_nothing")]
     pub upgrade: bool,
 }
@@ -60,7 +60,12 @@ impl Request {
     /// As it goes over the socket.
     pub fn to_message(&self) -> Vec<u8> {
         let mut call = json!({ "method": self.method, "parameters": self.parameters });
-        for (name, on) in [("more", self.more), ("oneway", self.oneway)] {
+        let words = [
+            ("more", self.more),
+            ("oneway", self.oneway),
+            ("upgrade", self.upgrade),
+        ];
+        for (name, on) in words {
             if on {
                 call[name] = Value::Bool(true);
             }
@@ -122,6 +127,11 @@ impl Messages {
             looked: 0,
             most,
         }
+    }
+
+    /// What has come beyond the last message that was taken.
+    pub fn into_rest(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// More bytes came.

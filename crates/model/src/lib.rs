@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Frame, Run, Sink, Wake};
 use guest_mem::Memory;
 use pci::{ConfigBuilder, Msi, Pcie, PowerManagement};
 
@@ -239,6 +239,17 @@ pub trait Receive: Send + Sync {
     }
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
+    /// Whether the guest would get the frame, without effect: `tell` is told each decision, and the counter that goes
+    /// with it. `None`: the model does not tell.
+    fn trace(
+        &self,
+        env: &Env,
+        frame: &Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        let _ = (env, frame, tell);
+        None
+    }
 }
 
 /// The address space of a BAR.

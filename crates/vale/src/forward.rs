@@ -1,6 +1,7 @@
 //! The stages of a batch on its way through the switch.
 
 mod lookup;
+pub(crate) mod trace;
 
 use std::sync::Arc;
 
@@ -126,8 +127,7 @@ impl Scratch {
         let now = state.now();
         self.patience.resume(now, state.stall_bound());
         let known = (&mut self.known, &mut self.patience);
-        if state.direct
-            && !state.is_guarded()
+        if state.is_direct()
             && let Some(done) = direct::deliver(state, from, known, batch, picks, now)
         {
             return done;
@@ -161,6 +161,7 @@ impl Scratch {
         let held = self.deliver(state, from, &ports, batch, &picks[..now_many], now);
         let dealt = held.map_or(now_many, |(_, at)| at.into());
         self.count(&from.counters, dealt);
+        self.show_refused(state, from, batch, &picks[..dealt]);
         if dealt < picks.len() {
             self.refund(bound, batch, &picks[..dealt], charged);
         }
@@ -181,6 +182,8 @@ impl Scratch {
             add(&from.counters.rx_bytes, bytes.map(|f| f.len() as u64).sum());
             add(&from.counters.rx_frames, over.len() as u64);
             add(&from.counters.drop_rate_in, over.len() as u64);
+            let shown = &state.witnesses;
+            shown.show(&from.name, batch, over, "drop_rate_in");
         }
         (dealt + over.len(), None)
     }
@@ -414,6 +417,8 @@ impl Scratch {
                 add(&to.counters.drop_rate_out, self.picks.len() as u64);
             } else if !self.picks.is_empty() {
                 add(&to.counters.drop_no_room, self.picks.len() as u64);
+                let shown = &state.witnesses;
+                shown.show(&to.name, batch, &self.picks, "drop_no_room");
                 to.sink.give_up(batch, &self.picks);
             }
         }
@@ -517,6 +522,8 @@ impl Scratch {
             add(&to.counters.drop_rate_out, self.picks.len() as u64);
         } else if !self.picks.is_empty() {
             add(&to.counters.drop_flood_no_room, self.picks.len() as u64);
+            let shown = &state.witnesses;
+            shown.show(&to.name, batch, &self.picks, "drop_flood_no_room");
             to.sink.give_up(batch, &self.picks);
         }
         sent.last().map_or(0, |last| last + 1)

@@ -79,8 +79,10 @@ mod switch_port;
 mod table;
 #[cfg(test)]
 mod testing;
+mod witness;
 
 pub use config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, SwitchConfig};
 pub use keeper::Keeper;
 pub use switch::Switch;
 pub use switch_port::SwitchPort;
+pub use witness::Witness;

@@ -10,6 +10,7 @@ use crate::config::{Clock, Nanos};
 use crate::pools::Pools;
 use crate::port::Port;
 use crate::table::{PortId, Table};
+use crate::witness::Witnesses;
 
 /// Who is where: by what was learned, and on a chip by what its pools say.
 pub(crate) struct Lookup {
@@ -53,6 +54,7 @@ pub(crate) struct SwitchState {
     pub(crate) has_private: AtomicBool,
     /// There is a port that is not a member of every VLAN.
     pub(crate) has_vlans: AtomicBool,
+    pub(crate) witnesses: Witnesses,
 }
 
 impl SwitchState {
@@ -123,6 +125,11 @@ impl SwitchState {
     /// Some frames may not go to some ports.
     pub(crate) fn is_guarded(&self) -> bool {
         self.has_private() || self.has_vlans()
+    }
+
+    /// Whether frames may take the short ways.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct && !self.is_guarded() && !self.witnesses.any()
     }
 
     pub(crate) fn has_vlans(&self) -> bool {

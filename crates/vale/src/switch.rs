@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use eswitch::{Fabric, Pool, Rate, Storm, StormWindows};
-use frame::{Sink, Wake};
+use frame::{Batch, Sink, Wake};
 use parking_lot::RwLock;
 
 use crate::config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, SwitchConfig};
+use crate::forward::trace;
 use crate::port::{Port, slot};
 use crate::state::{Lookup, SwitchState};
 use crate::switch_port::SwitchPort;
 use crate::table::{Key, ONE_DOMAIN, Table};
+use crate::witness::{Witness, Witnesses};
 
 /// A learning switch. Clones are the same switch.
 #[derive(Clone)]
@@ -66,6 +68,7 @@ impl Switch {
             armed: AtomicU64::new(Nanos::MAX),
             has_private: AtomicBool::new(false),
             has_vlans: AtomicBool::new(false),
+            witnesses: Witnesses::default(),
         };
         Switch {
             state: Arc::new(state),
@@ -218,6 +221,34 @@ impl Switch {
             }
         };
         ports.iter().zip(macs).map(info).collect()
+    }
+
+    /// What would become of the first frame of a batch that came in by a port, without effect: nothing is learned, no
+    /// frame goes anywhere and no counter is touched. `tell` is told each decision, and the counter that goes with it.
+    /// Returns the ports that would get the frame; `None`: there is no such port, or the switch is a chip's, which
+    /// decides by its pools.
+    pub fn trace(
+        &self,
+        from: &str,
+        batch: &Batch<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<Vec<String>> {
+        if self.state.is_chip() {
+            return None;
+        }
+        let ports = self.state.ports();
+        let from = ports.iter().find(|port| port.name == from)?;
+        Some(trace::trace(&self.state, from, batch, tell))
+    }
+
+    /// Has somebody shown what is lost from now on. While there is one, all frames take the longer way.
+    pub fn add_witness(&self, witness: Arc<dyn Witness>) {
+        self.state.witnesses.add(witness);
+    }
+
+    /// He is shown no more.
+    pub fn remove_witness(&self, witness: &Arc<dyn Witness>) {
+        self.state.witnesses.remove(witness);
     }
 
     /// The known addresses, in their numerical order.

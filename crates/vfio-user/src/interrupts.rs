@@ -4,6 +4,8 @@
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
 pub(crate) mod saved;
+pub(crate) mod shown;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +18,8 @@ use peer::deferred_closer::PeerFd;
 use peer::poke;
 use peer::signal::{Line, SLOW, Signaller, count};
 
+use self::told::Told;
+
 /// The pin.
 #[derive(Default)]
 struct Intx {
@@ -26,6 +30,7 @@ struct Intx {
     masked: bool,
     /// COMMAND bit 10.
     disabled: bool,
+    told: Told,
 }
 
 /// One message.
@@ -37,6 +42,7 @@ struct Vector {
     /// Masked in the vector table or the MSI mask bits.
     guest_masked: bool,
     pending: bool,
+    told: Told,
 }
 
 pub(crate) struct State {
@@ -195,8 +201,12 @@ impl State {
             Some(fd) if !intx.masked && !intx.disabled => {
                 self.signaller.signal(fd);
                 intx.masked = true;
+                intx.told.signalled += 1;
             }
-            _ => count(&self.signaller.suppressed),
+            _ => {
+                intx.told.merged += 1;
+                count(&self.signaller.suppressed);
+            }
         }
     }
 
@@ -218,9 +228,16 @@ impl State {
 
     fn send(&self, cell: &mut Vector, index: u32, vector: u32) {
         match &cell.fd {
-            Some(fd) if !self.held(cell, index) => self.signaller.signal(fd),
-            _ if cell.pending => count(&self.signaller.suppressed),
+            Some(fd) if !self.held(cell, index) => {
+                self.signaller.signal(fd);
+                cell.told.signalled += 1;
+            }
+            _ if cell.pending => {
+                cell.told.merged += 1;
+                count(&self.signaller.suppressed);
+            }
             _ => {
+                cell.told.held += 1;
                 count(&self.signaller.latched);
                 self.set_pending(cell, index, vector, true);
             }
@@ -256,6 +273,7 @@ impl State {
         if cell.pending && !self.held(cell, index) {
             if let Some(fd) = &cell.fd {
                 self.signaller.signal(fd);
+                cell.told.signalled += 1;
             } else {
                 return;
             }

@@ -118,6 +118,7 @@ pub use device::{ClientEvent, Device, DmaChange, GoneReason, ResetCause, Work};
 pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
 pub use interrupts::Interrupts;
+pub use interrupts::shown::VectorInfo;
 pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
 pub use server::{Handover, HandoverError, Look, Progress, Server, ServerError, check_state};
 

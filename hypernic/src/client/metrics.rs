@@ -1,12 +1,18 @@
 //! `hypernic metrics`.
 
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
 use clap::Args;
-use control::{MetricsGet, NicInfo, NicList, Section, StatusGet};
+use control::{
+    AskError, Client, MetricsGet, NicInfo, NicList, PATIENCE, Section, Sections, StatusGet,
+};
 
 use super::exposition::{Exposition, Families, Kind};
 use super::place::{Place, with};
 use crate::error::Error;
 use crate::explain::{self, Class, Reason};
+use crate::worker::histogram;
 
 /// Counters of NICs that are always told. The others are many, and told if asked for.
 const USUAL: &[&str] = &[
@@ -22,6 +28,7 @@ const USUAL: &[&str] = &[
     "calls",
     "kicks",
     "clients",
+    "work_ns",
 ];
 
 /// Losses that are told while they are zero too: an alert needs the zero before the first.
@@ -36,6 +43,7 @@ const COMMON: &[&str] = &[
     "drop_storm",
     "drop_rate_in",
     "vf_refused_spoofed",
+    "control_not_allowed",
     "fallen",
     "log_lines_lost",
     "worker_restarts",
@@ -62,29 +70,219 @@ impl MetricsCommand {
     /// A daemon that is not there, or refuses.
     pub fn execute(self) -> Result<String, Error> {
         let mut client = self.place.connect()?;
-        let status = with(client.call(&StatusGet {}))?;
-        let nics = with(client.call(&NicList { name: None }))?;
-        let sections = with(client.call(&MetricsGet { kind: None }))?;
-        let mut families = Families::default();
+        let mut families = Families::new(usize::MAX);
+        let mut scraper = Scraper::new(self.all);
+        with(scraper.look(&mut client, PATIENCE, &mut families))?;
+        Ok(families.text(self.format))
+    }
+}
+
+/// Asks for all that a scraper reads, again and again.
+pub(crate) struct Scraper {
+    all: bool,
+    /// What is asked for.
+    wanted: MetricsGet,
+    /// Losses that are not common and were not 0 once: who has seen one sees it until its owner goes.
+    seen: BTreeSet<(String, &'static str)>,
+}
+
+/// How a counter is told.
+#[derive(Clone, Copy)]
+enum Told {
+    Not,
+    /// In a family, with this label; as seconds, if it counts nanoseconds.
+    Sample {
+        family: usize,
+        label: &'static str,
+        seconds: bool,
+    },
+    /// As a reason of a loss; while it is 0, too, if it is common.
+    Loss {
+        family: usize,
+        reason: &'static Reason,
+        common: bool,
+    },
+}
+
+/// Whether a counter is told, and whether while it is 0.
+fn is_told(reason: &Reason, all: bool) -> (bool, bool) {
+    match reason.class {
+        Class::Count if reason.kind == "nic" => {
+            let told = all || USUAL.contains(&reason.name);
+            (told, told)
+        }
+        // They are told with the NIC's words.
+        Class::Gauge if reason.kind == "nic" => (false, false),
+        Class::Count | Class::Gauge => (true, true),
+        _ => (true, COMMON.contains(&reason.name)),
+    }
+}
+
+impl Scraper {
+    /// With every counter of every NIC, or with the usual ones.
+    pub fn new(all: bool) -> Self {
+        let named = |is: fn((bool, bool)) -> bool| {
+            let rows = explain::all().filter(|row| is(is_told(row, all)));
+            let mut names: Vec<_> = rows.map(|row| row.name.to_owned()).collect();
+            names.sort();
+            names.dedup();
+            Some(names)
+        };
+        let wanted = MetricsGet {
+            kind: None,
+            names: named(|(told, _)| told),
+            zeros: named(|(_, zero)| zero),
+        };
+        Self {
+            all,
+            wanted,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Asks once. Each answer may take so long.
+    pub fn look(
+        &mut self,
+        client: &mut Client,
+        patience: Duration,
+        families: &mut Families,
+    ) -> Result<(), AskError> {
+        let status = client.ask(&StatusGet {}, patience)?;
+        let nics = client.ask(&NicList { name: None }, patience)?;
+        let sections = client.ask(&self.wanted, patience)?;
         let version = [("version", status.version.as_str())];
         let help = "The version of the daemon";
         families.add(Kind::Info, "hypernic_build", help, &version, 1);
         for nic in &nics.nics {
-            of_nic(&mut families, nic);
+            of_nic(families, nic);
         }
+        let mut before = std::mem::take(&mut self.seen);
+        // There are many of a kind, and how their counters are told is found out once.
+        let mut plans: HashMap<&str, HashMap<&str, Told>> = HashMap::new();
         for section in &sections.sections {
-            if section.kind == "sandbox" {
-                of_sandbox(&mut families, section);
-                continue;
+            match section.kind.as_str() {
+                "sandbox" => of_sandbox(families, section),
+                "worker" => of_replies(families, section),
+                _ => {}
             }
+            let of_kind = plans.entry(&section.kind).or_default();
             for (name, value) in &section.values {
-                if let Some(reason) = explain::find(&section.kind, name) {
-                    of_counter(&mut families, section, reason, *value, self.all);
+                let told = *of_kind
+                    .entry(name)
+                    .or_insert_with(|| plan(families, &section.kind, name, self.all));
+                let rare = tell(families, &section.name, told, *value);
+                if let Some(counter) = rare {
+                    let key = (section.name.clone(), counter);
+                    before.remove(&key);
+                    self.seen.insert(key);
                 }
             }
         }
-        Ok(families.text(self.format))
+        self.not_forgotten(before, &sections, families);
+        Ok(())
     }
+
+    /// A daemon that was started again counts from 0, and does not tell that.
+    fn not_forgotten(
+        &mut self,
+        before: BTreeSet<(String, &'static str)>,
+        sections: &Sections,
+        families: &mut Families,
+    ) {
+        if before.is_empty() {
+            return;
+        }
+        for section in &sections.sections {
+            let of_it = before.range((section.name.clone(), "")..);
+            for (name, counter) in of_it.take_while(|(name, _)| *name == section.name) {
+                if let Some(reason) = explain::find(&section.kind, counter) {
+                    let family = losses(families, reason.class);
+                    tell_loss(families, family, name, reason, 0);
+                    self.seen.insert((name.clone(), counter));
+                }
+            }
+        }
+    }
+}
+
+/// How a counter of a kind of thing is told.
+fn plan(families: &mut Families, kind: &str, name: &str, all: bool) -> Told {
+    let Some(reason) = explain::find(kind, name) else {
+        return Told::Not;
+    };
+    let (told, common) = is_told(reason, all);
+    // Those of workers that begin so are told as one histogram; the sandbox's are labels.
+    if !told || (kind == "worker" && name.starts_with("replies_")) || kind == "sandbox" {
+        return Told::Not;
+    }
+    let (what, (name, help)) = match reason.class {
+        Class::Count => (Kind::Counter, named(reason)),
+        Class::Gauge => {
+            let name = format!("hypernic_{}_{name}", kind.replace('-', "_"));
+            (Kind::Gauge, (name, reason.meaning.to_owned()))
+        }
+        class => {
+            return Told::Loss {
+                family: losses(families, class),
+                reason,
+                common,
+            };
+        }
+    };
+    let seconds = name
+        .strip_suffix("_ns")
+        .map(|name| format!("{name}_seconds"));
+    let label = label(reason.kind);
+    Told::Sample {
+        label,
+        seconds: seconds.is_some(),
+        family: match seconds {
+            Some(name) => {
+                let help = help.replace("Nanoseconds", "Seconds");
+                families.family(what, &name, &help.replace("nanoseconds", "seconds"))
+            }
+            None => families.family(what, &name, &help),
+        },
+    }
+}
+
+/// Tells a counter of a thing. Returns its name, if it is to be told from now on while it is 0, too.
+fn tell(families: &mut Families, of: &str, told: Told, value: u64) -> Option<&'static str> {
+    match told {
+        Told::Not => {}
+        Told::Sample {
+            family,
+            label,
+            seconds: true,
+        } => families.add_to(family, &[(label, of)], value as f64 / 1e9),
+        Told::Sample { family, label, .. } => families.add_to(family, &[(label, of)], value),
+        Told::Loss {
+            family,
+            reason,
+            common,
+        } => {
+            tell_loss(families, family, of, reason, value);
+            return (!common).then_some(reason.name);
+        }
+    }
+    None
+}
+
+/// The family of losses of a class.
+fn losses(families: &mut Families, class: Class) -> usize {
+    let (name, what) = match class {
+        Class::Drop => ("hypernic_drops", "Frames lost"),
+        Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
+        Class::Fault => ("hypernic_faults", "What broke"),
+        _ => ("hypernic_delays", "Times that something waited"),
+    };
+    let help = format!("{what}, by reason; hypernic explain REASON says why, and what to do");
+    families.family(Kind::Counter, name, &help)
+}
+
+fn tell_loss(families: &mut Families, family: usize, of: &str, reason: &Reason, value: u64) {
+    let labels = [("kind", reason.kind), ("name", of), ("reason", reason.name)];
+    families.add_to(family, &labels, value);
 }
 
 /// Its layers, in words.
@@ -134,48 +332,15 @@ fn of_nic(families: &mut Families, info: &NicInfo) {
     }
 }
 
-/// One counter of the table, under the name that its readers expect.
-fn of_counter(families: &mut Families, of: &Section, reason: &Reason, value: u64, all: bool) {
-    let (kind, counter) = (reason.kind, reason.name);
-    match reason.class {
-        Class::Count if kind == "nic" && !all && !USUAL.contains(&counter) => {}
-        Class::Count => {
-            let (name, help) = named(reason);
-            let label = [(label(kind), of.name.as_str())];
-            families.add(Kind::Counter, &name, &help, &label, value);
-        }
-        // They are told with the NIC's words.
-        Class::Gauge if kind == "nic" => {}
-        Class::Gauge => {
-            let label = [(label(kind), of.name.as_str())];
-            let name = format!("hypernic_{}_{counter}", kind.replace('-', "_"));
-            match name.strip_suffix("_ns") {
-                Some(name) => {
-                    let name = format!("{name}_seconds");
-                    let help = reason.meaning.replace("nanoseconds", "seconds");
-                    families.add(Kind::Gauge, &name, &help, &label, value as f64 / 1e9);
-                }
-                None => families.add(Kind::Gauge, &name, reason.meaning, &label, value),
-            }
-        }
-        class if value > 0 || COMMON.contains(&counter) => {
-            let (name, what) = match class {
-                Class::Drop => ("hypernic_drops", "Frames lost"),
-                Class::Refusal => ("hypernic_refusals", "What was asked for and refused"),
-                Class::Fault => ("hypernic_faults", "What broke"),
-                _ => ("hypernic_delays", "Times that something waited"),
-            };
-            let help =
-                format!("{what}, by reason; hypernic explain REASON says why, and what to do");
-            let labels = [
-                ("kind", kind),
-                ("name", of.name.as_str()),
-                ("reason", counter),
-            ];
-            families.add(Kind::Counter, name, &help, &labels, value);
-        }
-        _ => {}
-    }
+/// How long messages waited at one worker.
+fn of_replies(families: &mut Families, of: &Section) {
+    let get = |name: &str| of.values.get(name).copied().unwrap_or(0);
+    let (bounds, later, sum) = histogram();
+    let within: Vec<_> = bounds.iter().map(|(le, name)| (*le, get(name))).collect();
+    let help = "How long messages of VMMs waited for their answers at a worker; a virtual CPU waits as long";
+    let rest = (get(later), get(sum) as f64 / 1e9);
+    let label = ("worker", of.name.as_str());
+    families.histogram("hypernic_reply_seconds", help, label, &within, rest);
 }
 
 /// What a thing of a kind is called in a label.

@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::fds;
 use crate::spec::PortSpec;
 
+/// The control socket unless one is named.
+const DEFAULT: &str = "/run/hypernic/control.sock";
+
 /// Where the daemon is.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -19,7 +22,7 @@ pub struct Place {
         long,
         value_name = "PATH",
         global = true,
-        default_value = "/run/hypernic/control.sock"
+        default_value = DEFAULT
     )]
     pub control: PathBuf,
 }
@@ -106,17 +109,22 @@ impl Hand {
 }
 
 impl Place {
+    /// Whether no other socket was named.
+    pub(crate) fn is_default(&self) -> bool {
+        self.control == Path::new(DEFAULT)
+    }
+
     /// A connection for several calls.
     ///
     /// # Errors
     /// The daemon is not there.
-    pub(super) fn connect(&self) -> Result<Client, Error> {
+    pub(crate) fn connect(&self) -> Result<Client, Error> {
         with(Client::connect(&self.control))
     }
 }
 
 /// What a client was answered.
-pub(super) fn with<T>(result: Result<T, AskError>) -> Result<T, Error> {
+pub(crate) fn with<T>(result: Result<T, AskError>) -> Result<T, Error> {
     result.map_err(of)
 }
 

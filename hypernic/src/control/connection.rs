@@ -108,6 +108,11 @@ impl Connection {
         !self.out.is_empty()
     }
 
+    /// The connection, for another protocol.
+    pub fn hand_over(&self) -> io::Result<UnixStream> {
+        self.stream.try_clone()
+    }
+
     /// Until when the client may take, whatever it does.
     pub fn deadline(&self) -> Option<Instant> {
         if self.subscription.is_some() {

@@ -2,13 +2,16 @@
 
 use std::time::Instant;
 
-use control::{Call, Description, Done, Failure, INTERFACES, Info, Interface, Role, Status};
+use control::{
+    Call, CaptureInfo, Captures, Description, Done, Failure, INTERFACES, Info, Interface, Role,
+    Status,
+};
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Terms, terms};
-use super::{changes, config, lists, upgrade, vfs};
+use super::{changes, config, insight, lists, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -18,6 +21,8 @@ pub(super) struct Subject<'a> {
     pub host: &'a RwLock<Host>,
     /// Counters that are not the host's.
     pub besides: &'a dyn Fn() -> Vec<Section>,
+    /// Who captures.
+    pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
 
 fn told(reply: impl Serialize) -> Result<Value, Failure> {
@@ -67,6 +72,14 @@ impl Subject<'_> {
             Call::NicRemove(call) => change!(host, call, changes::remove_nic),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
+            Call::NicInterrupts(call) => {
+                told(insight::vectors(&host.read(), call.name.as_deref())?)
+            }
+            Call::NicTrace(call) => told(insight::trace(&host.read(), call)?),
+            Call::NicMemory(call) => told(insight::regions(&host.read(), call.name.as_deref())?),
+            Call::SwitchAddresses(call) => {
+                told(insight::addresses(&host.read(), call.name.as_deref())?)
+            }
             Call::SwitchAdd(call) => change!(host, call, changes::add_switch),
             Call::SwitchRemove(call) => change!(host, call, changes::remove_switch),
             Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),
@@ -84,6 +97,13 @@ impl Subject<'_> {
             Call::ConfigConfirm(_) => told(config::confirm(&mut host.write())?),
             Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
             Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
+            // The server does, for those who ask for another protocol.
+            Call::CaptureStart(_) => Err(Failure::invalid(
+                "frames come as pcapng on the connection: call it with \"upgrade\"",
+            )),
+            Call::CaptureList(_) => told(Captures {
+                captures: (self.captures)(),
+            }),
             // The server does, for those who ask for more.
             Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
             Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
@@ -97,7 +117,8 @@ impl Subject<'_> {
     }
 }
 
-fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
+/// Whether the role allows the call.
+pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     let needs = call.role();
     if role >= needs {
         return Ok(());

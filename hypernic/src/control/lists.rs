@@ -1,6 +1,6 @@
 //! What there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use control::{
     Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
@@ -142,10 +142,23 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
 
 pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
     let wanted = |section: &Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-    let told = |section: Section| control::Section {
-        kind: section.kind.into(),
-        name: section.name,
-        values: values(&section.values),
+    let set = |names: &Option<Vec<String>>| {
+        let names = names.as_ref()?.iter().cloned();
+        Some(names.collect::<HashSet<_>>())
+    };
+    let (names, zeros) = (set(&call.names), set(&call.zeros));
+    let among = |set: &Option<HashSet<String>>, name: &str| {
+        set.as_ref().is_none_or(|set| set.contains(name))
+    };
+    let is_told =
+        |name: &str, value: u64| among(&names, name) && (value != 0 || among(&zeros, name));
+    let told = |mut section: Section| {
+        section.values.retain(|(name, value)| is_told(name, *value));
+        control::Section {
+            kind: section.kind.into(),
+            name: section.name,
+            values: values(&section.values),
+        }
     };
     Sections {
         sections: sections.into_iter().filter(wanted).map(told).collect(),

@@ -16,6 +16,7 @@ use super::connection::{Caller, Connection, Over, Subscription};
 use super::counters::{Counters, count};
 use super::dispatch::Subject;
 use super::handed::Handed;
+use super::live::Lives;
 use super::monitor::Watch;
 use super::reach::open_to;
 use crate::config::Peer;
@@ -63,6 +64,7 @@ impl Server {
             deaf_until: None,
             watch: Watch::default(),
             look_at: None,
+            lives: Lives::default(),
         };
         let stopped = Arc::clone(&stop);
         let thread = threads::spawn("control", move || room.serve(&stopped)).map_err(os)?;
@@ -106,6 +108,8 @@ struct Room {
     watch: Watch,
     /// When to look for changes.
     look_at: Option<Instant>,
+    /// Clients that capture.
+    lives: Lives,
 }
 
 impl Room {
@@ -145,6 +149,10 @@ impl Room {
         };
         let handles: Vec<_> = self.clients.iter().map(|c| (c.fd(), of(c))).collect();
         fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
+        let lookers = self.lives.handles();
+        // That they hang up is told always.
+        let hangs_up = |stream| PollFd::new(stream, PollFlags::empty());
+        fds.extend(lookers.iter().map(hangs_up));
         let deadlines = self.clients.iter().filter_map(Connection::deadline);
         let trial = self.host.read().trial().map(|trial| trial.until);
         let others = self.deaf_until.into_iter().chain(self.look_at).chain(trial);
@@ -159,11 +167,13 @@ impl Room {
         }
         let stopped = !fds[0].revents().is_empty();
         let waiting = !fds[1].revents().is_empty();
-        let ready: Vec<_> = fds[2..].iter().map(PollFd::revents).collect();
+        let ready = fds[2..].iter().take(handles.len());
+        let ready: Vec<_> = ready.map(PollFd::revents).collect();
         drop(fds);
         drop(handles);
         super::config::overdue(&self.host);
         self.attend(&ready);
+        self.lives.prune(&self.host);
         self.tell_changes();
         if waiting && !stopped {
             self.accept();
@@ -220,7 +230,14 @@ impl Room {
                 return Ok(());
             }
             Some(Err(failure)) => Err(failure),
-            None => self.carry_out(&request, caller, client.take_fds()),
+            None => match self.lives.begin(&self.host, client, &request, now) {
+                Some(Ok(over)) => {
+                    count(&self.counters.done);
+                    return Err(over);
+                }
+                Some(Err(failure)) => Err(failure),
+                None => self.carry_out(&request, caller, client.take_fds()),
+            },
         };
         let result = result.map_err(Failure::printable);
         if let Err(failure) = &result {
@@ -244,15 +261,19 @@ impl Room {
         let mut handed = Handed::of(fds);
         handed.name(&mut call)?;
         let besides = || {
-            vec![
+            let mut sections = self.lives.sections();
+            sections.extend([
                 self.counters.section(),
                 report::process(),
                 sandbox::counters(),
-            ]
+            ]);
+            sections
         };
+        let captures = || self.lives.list(Instant::now());
         let subject = Subject {
             host: &self.host,
             besides: &besides,
+            captures: &captures,
         };
         let result = subject.carry_out(&call, caller.role)?;
         handed.keep(&mut self.host.write());

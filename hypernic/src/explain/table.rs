@@ -1,5 +1,8 @@
 //! The table, of all parts.
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 use super::reason::Reason;
 use super::{frames, outside, protocol, realtek, rest, switch, virtio};
 
@@ -28,7 +31,9 @@ pub fn all() -> impl Iterator<Item = &'static Reason> {
 
 /// The row of a counter in a section of a kind.
 pub fn find(kind: &str, name: &str) -> Option<&'static Reason> {
-    all().find(|reason| reason.kind == kind && reason.name == name)
+    static ROWS: OnceLock<HashMap<(&str, &str), &Reason>> = OnceLock::new();
+    let rows = || all().map(|row| ((row.kind, row.name), row)).collect();
+    ROWS.get_or_init(rows).get(&(kind, name)).copied()
 }
 
 /// All rows of a name: NICs and ports may have counters of one name.

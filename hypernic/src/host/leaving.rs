@@ -104,7 +104,7 @@ impl Host {
         }
         // Files end whole.
         for attached in self.nics.values_mut() {
-            drop(attached.capture.take());
+            attached.capture.close();
         }
         // Closing anything would be heard outside.
         Box::leak(Box::new((self, bodies)));

@@ -1,9 +1,14 @@
 //! What a host is now, for those who look at it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use guest_mem::RegionInfo;
 use model::Peeked;
+use port::capture::Probe;
+use vale::Switch;
+use vfio_user::VectorInfo;
 
 use super::Host;
 use crate::config::HostConfig;
@@ -82,6 +87,44 @@ impl Host {
         self.nics.get(nic)?.nic.states()
     }
 
+    /// The names of all NICs.
+    pub fn nic_names(&self) -> impl Iterator<Item = &str> {
+        self.nics.keys().map(String::as_str)
+    }
+
+    /// A NIC's interrupts; none, if its VMM has them.
+    pub fn vectors(&self, nic: &str) -> Vec<VectorInfo> {
+        let vectors = self.nics.get(nic).map(|nic| nic.nic.vectors());
+        vectors.unwrap_or_default()
+    }
+
+    /// The memory of its guest that a NIC reaches.
+    pub fn regions(&self, nic: &str) -> Vec<RegionInfo> {
+        let regions = self.nics.get(nic).map(|nic| nic.nic.regions());
+        regions.unwrap_or_default()
+    }
+
+    /// The switch that a NIC is on; none, if it is on a chip or has a port of its own.
+    pub fn switch_of(&self, nic: &str) -> Option<&Switch> {
+        let name = self.nics.get(nic)?.switch.as_ref()?;
+        self.switches.get(name).map(|running| &running.switch)
+    }
+
+    /// Shows each switch, those of chips too.
+    pub fn each_switch(&self, visit: &mut dyn FnMut(&str, &Switch)) {
+        for (name, running) in &self.switches {
+            visit(name, &running.switch);
+        }
+        for (name, (chip, _)) in &self.chips {
+            visit(name, chip.switch());
+        }
+    }
+
+    /// Where captures of a NIC are attached.
+    pub fn probe(&self, nic: &str) -> Option<&Arc<Probe>> {
+        Some(self.nics.get(nic)?.capture.probe())
+    }
+
     /// The ports of a switch besides NICs: as they are written, and the names of their counters.
     pub fn ports_of(&self, switch: &str) -> Vec<(String, String)> {
         let running = self.switches.get(switch);
@@ -96,7 +139,15 @@ impl Host {
         let asked: Vec<_> = self.nics.values().map(|nic| nic.nic.ask()).collect();
         let until = Instant::now() + PATIENCE;
         for ((name, attached), question) in self.nics.iter().zip(asked) {
-            sections.push(RunningNic::told(name, question, until));
+            let mut section = RunningNic::told(name, question, until);
+            let (worker, turns, work) = attached.nic.turns();
+            let of_worker = [
+                ("worker", worker as u64),
+                ("turns", turns),
+                ("work_ns", work),
+            ];
+            section.values.extend(of_worker);
+            sections.push(section);
             if let Some((port, counters)) = &attached.port {
                 sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
             }
@@ -104,8 +155,8 @@ impl Host {
                 let counters = inlet.counters();
                 sections.push(Section::of("inlet", name.clone(), &*counters));
             }
-            if let Some(capture) = &attached.capture {
-                sections.push(Section::of("capture", name.clone(), &*capture.counters()));
+            if let Some(capture) = attached.capture.counters() {
+                sections.push(Section::of("capture", name.clone(), &*capture));
             }
         }
         sections.extend(self.tenants.sections());

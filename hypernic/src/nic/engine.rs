@@ -27,6 +27,8 @@ pub(super) const SPARED: u32 = 3;
 pub(super) struct DoorTurn {
     /// The guest had something to do.
     pub served: bool,
+    /// Messages that were answered.
+    pub answered: usize,
     /// There is more to do now.
     pub more: bool,
     /// The one connection that the NIC was given is over.

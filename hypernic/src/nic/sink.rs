@@ -44,6 +44,24 @@ pub struct NicSink {
 }
 
 impl NicSink {
+    /// Whether the guest would get a frame; `None`: its model does not tell.
+    pub(super) fn trace(
+        &self,
+        frame: &frame::Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        if !self.attached.load(Ordering::Acquire) {
+            tell("lost: no VMM has the NIC".into(), Some("rx_no_client"));
+            return Some(false);
+        }
+        self.guarded(|| self.receive.trace(&self.env, frame, tell))?
+    }
+
+    /// The guest's memory.
+    pub(super) fn memory(&self) -> &guest_mem::Memory {
+        &self.env.memory
+    }
+
     pub(super) fn new(
         receive: Arc<dyn Receive>,
         env: &Env,

@@ -129,6 +129,7 @@ impl Door for VfioDoor {
         // A look that found nothing does not count as served.
         let sent = progress.more && watch != Watch::Vain;
         Ok(DoorTurn {
+            answered: progress.messages,
             served: progress.messages > 0 || progress.doorbells > 0 || sent,
             more: progress.more,
             finished: progress.finished,

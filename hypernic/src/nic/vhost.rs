@@ -125,6 +125,7 @@ impl Door for VhostDoor {
         let found = before.is_some_and(|before| before != self.board.sent());
         self.set_nap(found || progress.more);
         Ok(DoorTurn {
+            answered: progress.messages,
             served: progress.messages > 0 || progress.kicks > 0 || progress.more || found,
             more: progress.more,
             finished: progress.finished,

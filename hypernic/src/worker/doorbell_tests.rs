@@ -76,6 +76,7 @@ impl Served for Body {
             served: progress.messages > 0 || progress.doorbells > 0,
             more: progress.more,
             ill: false,
+            answered: 0,
         }
     }
 }

@@ -165,6 +165,7 @@ impl Served for Guest {
             served: sent > 0,
             more: self.little.is_none() && progress != Progress::Blocked,
             ill: false,
+            answered: 0,
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use threads::Kind;
 use vfio_user::EventSet;
 
+use super::account::Account;
 use super::delays::{self, Delays};
 use super::doorbell_poller::DoorbellPoller;
 use super::had::{self, Had};
@@ -99,6 +100,7 @@ pub(super) struct Worker {
     /// Of its thread; made there.
     delays: Option<Delays>,
     now: Nanos,
+    account: Account,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
     /// Where a keeper sees whose turn it is.
@@ -122,6 +124,7 @@ impl Worker {
             handles,
             at,
             now: clock.now(),
+            account: Account::new(clock.now()),
             clock,
             epoll,
             timer_fd,
@@ -167,10 +170,10 @@ impl Worker {
         if self.is_busy() {
             self.hear(self.active.len());
         }
-        let Some(member) = self.active.next() else {
+        let Some((member, since)) = self.active.next() else {
             return false;
         };
-        self.turn(member, 0);
+        self.turn(member, 0, since);
         true
     }
 
@@ -197,7 +200,7 @@ impl Worker {
         self.handle().ready_list.take(&mut came);
         for member in came.drain(..) {
             self.count(|c| &c.active);
-            self.active.push(member);
+            self.active.push(member, self.now);
         }
         self.handle().timers.due(self.now, &mut came);
         for member in came.drain(..) {
@@ -253,12 +256,12 @@ impl Worker {
             member.0.call(0);
         } else if member.0.wake_flags.claim() {
             self.count(|c| &c.active);
-            self.active.push(member);
+            self.active.push(member, self.now);
         }
     }
 
-    /// One task's turn.
-    fn turn(&mut self, member: Member, tried: u32) -> Turn {
+    /// One task's turn, which it wants since then.
+    fn turn(&mut self, member: Member, tried: u32, since: Nanos) -> Turn {
         self.count(|c| &c.turns);
         let calls = member.0.wake_flags.take() | tried;
         let had = member.0.long_turns.before(self.now);
@@ -315,6 +318,9 @@ impl Worker {
         let before = self.now;
         self.now = self.clock.now();
         let took = self.now.saturating_sub(before);
+        let times = (since, took, self.now);
+        self.account
+            .turn(&self.handles[self.at], &member, &turn, times);
         let longest = &self.handle().counters.longest;
         longest.fetch_max(took, Ordering::Relaxed);
         let copies = frame::work::take_turn();
@@ -338,7 +344,7 @@ impl Worker {
         }
         // A task that was called meanwhile, or has more to do, stays active; others rest.
         if turn.more || !member.0.wake_flags.rest() {
-            self.active.push(member);
+            self.active.push(member, self.now);
         } else {
             self.count(|c| &c.idle);
         }
@@ -442,7 +448,7 @@ impl Worker {
         }
         // For its owner, who still has to come for it.
         if !member.0.wake_flags.rest() {
-            self.active.push(member.clone());
+            self.active.push(member.clone(), self.now);
         }
         Turn::default()
     }
@@ -472,6 +478,7 @@ impl Worker {
             self.woken();
             return;
         }
+        self.account.sleeps(&self.handles[self.at], self.now);
         self.asleep.get_or_insert_with(Instant::now);
         let told = match self.doorbell_poller.due() {
             None => self.look(None),
@@ -479,6 +486,8 @@ impl Worker {
         };
         self.handle().ready_list.rise();
         self.now = self.clock.now();
+        self.account.awoke(self.now);
+        self.active.awoke(self.now);
         if told {
             self.woken();
         }
@@ -554,7 +563,7 @@ impl Worker {
             return false;
         };
         self.count(|c| &c.active);
-        let turn = self.turn(member, TRIED);
+        let turn = self.turn(member, TRIED, self.now);
         turn.served || turn.more
     }
 

@@ -16,6 +16,7 @@ use vfio_user::EventSet;
 
 use super::long_turns::LongTurns;
 use super::spent::Spent;
+use super::waits::Waits;
 use crate::left::Left;
 
 /// Called by a receiver that has made room for its frames.
@@ -41,6 +42,8 @@ pub(crate) struct Turn {
     pub more: bool,
     /// It cannot go on just now; its descriptor is not to be looked at for a while.
     pub ill: bool,
+    /// Messages that were answered.
+    pub answered: usize,
 }
 
 /// What a worker serves.
@@ -78,6 +81,10 @@ pub(crate) struct Task {
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
     pub(super) long_turns: LongTurns,
+    /// How many turns it had, and how long those were in which there was something to do, in nanoseconds. Only the
+    /// thread that holds the task writes them.
+    pub(super) turns: AtomicU64,
+    pub(super) work: AtomicU64,
     /// Its place in the page that is shared with a keeper.
     pub(super) kept: Option<keeper::NicId>,
     pub(super) handles: Arc<[WorkerHandle]>,
@@ -109,6 +116,17 @@ impl Task {
         {
             self.handle().list(Member(this));
         }
+    }
+
+    /// How many turns it had, and how long those with something to do were, in nanoseconds.
+    pub fn turns(&self) -> (u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&self.turns), get(&self.work))
+    }
+
+    /// Its worker, by number.
+    pub fn worker(&self) -> usize {
+        self.home.load(Ordering::Relaxed)
     }
 
     /// Its name.
@@ -179,6 +197,7 @@ pub(super) struct WorkerHandle {
     /// Tasks that live here.
     pub(super) tasks: AtomicUsize,
     pub(super) counters: Counters,
+    pub(super) waits: Waits,
     /// It serves only those whose turns wait.
     pub(super) apart: bool,
     /// Its thread, once it runs.
@@ -229,6 +248,10 @@ counters! {
     longest "longest_turn_ns",
     /// The most copies that other guests made of one turn's frames: floods, and segments of them.
     most_copies "most_copies_in_a_turn",
+    /// Time of turns in which there was something to do, in nanoseconds.
+    work "work_ns",
+    /// Time awake besides.
+    looking "looking_ns",
     /// Tasks that panicked.
     fallen "fallen",
     /// Tasks given to another worker, because their turns waited or no longer do.
@@ -251,6 +274,7 @@ impl WorkerHandle {
             quit: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             counters: Counters::default(),
+            waits: Waits::default(),
             apart,
             thread: Mutex::default(),
         }
@@ -296,6 +320,8 @@ pub(super) fn task(
         timer: TaskTimer::new(id),
         spent: Spent::default(),
         long_turns: LongTurns::default(),
+        turns: AtomicU64::new(0),
+        work: AtomicU64::new(0),
         kept: keeper::current().and_then(|page| page.nic(name)),
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),

@@ -86,6 +86,7 @@ impl Served for Fake {
             served: left > 0,
             more: left > 1,
             ill: false,
+            answered: 0,
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) const LEAD: Nanos = 20_000;
 struct Entry {
     /// What it has had so far, and when it came among equals.
     key: Reverse<(Nanos, u64)>,
+    /// When it came.
+    since: Nanos,
     member: Member,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Turns {
     /// What those have had who are served now.
     at: Nanos,
     came: u64,
+    /// No one has waited for longer than since then.
+    awake_since: Nanos,
 }
 
 impl Turns {
@@ -64,8 +68,13 @@ impl Turns {
         self.heap.is_empty()
     }
 
-    /// A task wants a turn, for the first time or again.
-    pub fn push(&mut self, member: Member) {
+    /// The worker slept until now: those who are here have woken it.
+    pub fn awoke(&mut self, now: Nanos) {
+        self.awake_since = now;
+    }
+
+    /// A task wants a turn, for the first time or again, since `now`.
+    pub fn push(&mut self, member: Member, now: Nanos) {
         let spent = &member.0.spent.0;
         let had = spent
             .load(Atomic::Relaxed)
@@ -74,14 +83,15 @@ impl Turns {
         self.came += 1;
         self.heap.push(Entry {
             key: Reverse((had, self.came)),
+            since: now,
             member,
         });
     }
 
-    /// Whose turn it is.
-    pub fn next(&mut self) -> Option<Member> {
-        let Entry { key, member } = self.heap.pop()?;
+    /// Whose turn it is, and since when it wants one.
+    pub fn next(&mut self) -> Option<(Member, Nanos)> {
+        let Entry { key, since, member } = self.heap.pop()?;
         self.at = self.at.max(key.0.0);
-        Some(member)
+        Some((member, since.max(self.awake_since)))
     }
 }

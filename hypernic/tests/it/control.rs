@@ -166,6 +166,7 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
             &lab.control(),
             &MetricsGet {
                 kind: Some("control".into()),
+                ..MetricsGet::default()
             },
         );
         let sections = reply.expect("an answer").sections;

@@ -2,21 +2,27 @@
 #![forbid(unsafe_code)]
 
 mod awake;
+mod capture;
 mod changing;
 mod common;
 mod control;
 mod crowd;
 mod explained;
+mod exporter;
 mod fabric;
 mod failing;
 mod foreign;
+mod inside;
 mod inspect;
 mod lab;
 mod metrics;
 mod monitor;
 mod pf;
+mod report;
 mod roles;
+mod top;
 mod toy;
+mod trace;
 mod vf;
 mod vhost_user;
 mod virtio_net;

@@ -7,7 +7,7 @@ use drivers::e1000::{Config, Driver, TxOpts};
 
 use crate::lab::Lab;
 
-fn lab() -> Lab {
+pub fn lab() -> Lab {
     Lab::with(|dir| {
         let nic = |name: &str, more: &str| {
             let socket = dir.join(format!("{name}.sock"));
@@ -20,7 +20,7 @@ fn lab() -> Lab {
 }
 
 /// Series and their values, if the text is as OpenMetrics 1.0 has it.
-fn read(text: &str) -> BTreeMap<String, f64> {
+pub fn read(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let (mut family, mut kind, mut families) = (String::new(), String::new(), BTreeSet::new());
     let mut lines = text.lines().peekable();
@@ -46,13 +46,15 @@ fn read(text: &str) -> BTreeMap<String, f64> {
         }
         let (name, value) = line.rsplit_once(' ').expect("a sample");
         let base = name.split('{').next().expect("a name");
-        let suffix = match kind.as_str() {
-            "counter" => "_total",
-            "info" => "_info",
-            "gauge" => "",
+        let suffixes: &[&str] = match kind.as_str() {
+            "counter" => &["_total"],
+            "info" => &["_info"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_sum", "_count"],
             kind => panic!("{family} is a {kind}"),
         };
-        assert_eq!(base, format!("{family}{suffix}"));
+        let of_it = |suffix: &&str| base == format!("{family}{suffix}");
+        assert!(suffixes.iter().any(of_it), "{base} in {family}");
         let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         assert!(
             base.starts_with("hypernic_") && base.chars().all(fine),

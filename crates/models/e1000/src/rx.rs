@@ -17,6 +17,7 @@ mod own_copy;
 mod plan;
 mod poll;
 mod run;
+mod trace;
 mod write;
 mod write_back;
 mod writer;
@@ -26,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
-use frame::{Batch, Caps, Cut, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use intel::Ring;
 use intel::wake::Wakes;
 use model::{Env, Receive};
@@ -73,6 +74,15 @@ impl Receive for Receiver {
 
     fn poll(&self, env: &Env) {
         poll::poll(&self.chip, env);
+    }
+
+    fn trace(
+        &self,
+        _: &Env,
+        frame: &Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        Some(trace::trace(&self.chip, frame, tell))
     }
 
     fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {

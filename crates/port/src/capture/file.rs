@@ -8,7 +8,7 @@ use frame::{Batch, Counted};
 use parking_lot::{Condvar, Mutex};
 
 use super::buffer::{Buffer, CaptureOptions, Clock, EAGER, Interface, Pending, count};
-use super::pcapng::{self, Direction};
+use super::pcapng::{self, Beside, Direction};
 use super::writer::{CaptureFile, Output, Writer};
 use crate::tally::Tally;
 
@@ -109,6 +109,22 @@ impl Capture {
 
     /// Keeps `picks` of `batch`, as far as there is room.
     pub(super) fn record(&self, id: u32, direction: Direction, batch: &Batch<'_>, picks: &[u16]) {
+        self.note(id, (direction, None), batch, picks);
+    }
+
+    /// Keeps frames that were lost, each with this comment, on the interface of a name.
+    pub fn record_lost(&self, interface: &str, batch: &Batch<'_>, picks: &[u16], comment: &str) {
+        let id = self.interface(interface);
+        self.note(id, (Direction::Inbound, Some(comment)), batch, picks);
+    }
+
+    fn note(
+        &self,
+        id: u32,
+        (direction, comment): (Direction, Option<&str>),
+        batch: &Batch<'_>,
+        picks: &[u16],
+    ) {
         let shared = &*self.shared;
         let now = shared.clock.unix_nanos();
         let snaplen = match shared.options.snaplen {
@@ -132,9 +148,13 @@ impl Capture {
                 missed += 1;
                 continue;
             }
-            let untold = std::mem::take(&mut interface.missed_untold);
+            let beside = Beside {
+                direction,
+                missed: std::mem::take(&mut interface.missed_untold),
+                comment,
+            };
             let blocks = &mut state.blocks;
-            pcapng::packet(blocks, id, now, direction, &frame, snaplen, untold);
+            pcapng::packet(blocks, id, now, beside, &frame, snaplen);
             kept += 1;
         }
         let is = state.blocks.len();

@@ -11,6 +11,7 @@ const PACKET: u32 = 6;
 const ETHERNET: u16 = 1;
 
 const END: u16 = 0;
+const OPT_COMMENT: u16 = 1;
 const SHB_APPLICATION: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TIMESTAMP_RESOLUTION: u16 = 9;
@@ -31,7 +32,20 @@ pub enum Direction {
 }
 
 /// Most bytes of a packet block around the packet.
-pub const PACKET_OVERHEAD: usize = 28 + 3 + 8 + 12 + 4 + 4;
+pub const PACKET_OVERHEAD: usize = 28 + 3 + 8 + 12 + 4 + COMMENT + 4 + 4;
+/// Most bytes of a comment.
+const COMMENT: usize = 96;
+
+/// What is noted beside a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// Which way it went.
+    pub direction: Direction,
+    /// Frames before it that could not be kept.
+    pub missed: u64,
+    /// A word for people.
+    pub comment: Option<&'a str>,
+}
 
 /// Appends one block: type, length, what `body` writes, length.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
@@ -87,16 +101,14 @@ pub fn interface(out: &mut Vec<u8>, name: &str, snaplen: u32) {
     });
 }
 
-/// One frame on interface `id`; a VLAN tag beside it is put where the wire has it. `missed` frames
-/// before it could not be kept.
+/// One frame on interface `id`; a VLAN tag beside it is put where the wire has it.
 pub fn packet(
     out: &mut Vec<u8>,
     id: u32,
     nanos: u64,
-    direction: Direction,
+    beside: Beside<'_>,
     frame: &Frame<'_>,
     snaplen: usize,
-    missed: u64,
 ) {
     let tag = frame.notes().vlan.filter(|_| frame.len() >= 12);
     let len = frame.len() + if tag.is_some() { 4 } else { 0 };
@@ -125,9 +137,13 @@ pub fn packet(
             finish(data, csum, tag.is_some());
         }
         pad(out, kept);
-        option(out, EPB_FLAGS, &(direction as u32).to_ne_bytes());
-        if missed > 0 {
-            option(out, EPB_DROPS, &missed.to_ne_bytes());
+        if let Some(comment) = beside.comment {
+            let comment = comment.as_bytes();
+            option(out, OPT_COMMENT, &comment[..comment.len().min(COMMENT)]);
+        }
+        option(out, EPB_FLAGS, &(beside.direction as u32).to_ne_bytes());
+        if beside.missed > 0 {
+            option(out, EPB_DROPS, &beside.missed.to_ne_bytes());
         }
         option(out, END, &[]);
     });

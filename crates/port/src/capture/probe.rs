@@ -19,8 +19,8 @@ use crate::tally::Tally;
 pub struct Probe {
     name: String,
     active: AtomicBool,
-    /// The capture, and which of its interfaces this is.
-    target: RwLock<Option<(Arc<Capture>, u32)>>,
+    /// The captures, and which of their interfaces this is.
+    targets: RwLock<Vec<(Arc<Capture>, u32)>>,
     tally: Tally<1>,
 }
 
@@ -30,7 +30,7 @@ impl Probe {
         Arc::new(Self {
             name: name.to_owned(),
             active: AtomicBool::new(false),
-            target: RwLock::new(None),
+            targets: RwLock::default(),
             tally: Tally::new(["probe_sink_cannot_take"]),
         })
     }
@@ -57,7 +57,7 @@ impl Probe {
         (wrapped, probe)
     }
 
-    /// Records into `capture` from now on, under the port's name, instead of where it did before.
+    /// Records into `capture`, too, from now on, under the port's name.
     pub fn attach(&self, capture: &Arc<Capture>) {
         self.attach_as(capture, &self.name);
     }
@@ -65,23 +65,43 @@ impl Probe {
     /// The same under another name, where several ports are called alike.
     pub fn attach_as(&self, capture: &Arc<Capture>, name: &str) {
         let id = capture.interface(name);
-        *self.target.write() = Some((Arc::clone(capture), id));
+        let mut targets = self.targets.write();
+        targets.push((Arc::clone(capture), id));
         self.active.store(true, Ordering::Release);
     }
 
-    /// Records no more. The file ends when its last probe and owner let go of it.
+    /// Records no more. Files end when their last probe and owner let go of them.
     pub fn detach(&self) {
         self.active.store(false, Ordering::Release);
-        // The capture may end here and wait for its file: not under the lock.
-        let last = self.target.write().take();
+        // A capture may end here and wait for its file: not under the lock.
+        let last = std::mem::take(&mut *self.targets.write());
         drop(last);
+    }
+
+    /// Records no more into this one.
+    pub fn detach_from(&self, capture: &Arc<Capture>) {
+        let mut targets = self.targets.write();
+        let is_it = |(one, _): &(Arc<Capture>, u32)| Arc::ptr_eq(one, capture);
+        let at = targets.iter().position(is_it);
+        let last = at.map(|at| targets.remove(at));
+        if targets.is_empty() {
+            self.active.store(false, Ordering::Release);
+        }
+        drop(targets);
+        drop(last);
+    }
+
+    /// Whether it records into this one.
+    pub fn feeds(&self, capture: &Arc<Capture>) -> bool {
+        let targets = self.targets.read();
+        targets.iter().any(|(one, _)| Arc::ptr_eq(one, capture))
     }
 
     fn record(&self, direction: Direction, batch: &Batch<'_>, picks: &[u16]) {
         if picks.is_empty() || !self.active.load(Ordering::Acquire) {
             return;
         }
-        if let Some((capture, id)) = &*self.target.read() {
+        for (capture, id) in &*self.targets.read() {
             capture.record(*id, direction, batch, picks);
         }
     }

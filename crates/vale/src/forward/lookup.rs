@@ -18,7 +18,7 @@ use crate::table::{Key, Learn};
 impl Scratch {
     /// Takes frames of a run to the one station that they are for, as [`frame::Sink::deliver_run`].
     pub(crate) fn run(&mut self, state: &SwitchState, from: &Port, run: &Run<'_>) -> Option<usize> {
-        if !state.direct || state.is_guarded() {
+        if !state.is_direct() {
             return None;
         }
         let now = state.now();
@@ -29,7 +29,7 @@ impl Scratch {
 
     /// The same of a mix, as [`frame::Sink::deliver_mix`].
     pub(crate) fn mix(&mut self, state: &SwitchState, from: &Port, mix: &Mix<'_>) -> Option<usize> {
-        if !state.direct || state.is_guarded() {
+        if !state.is_direct() {
             return None;
         }
         let now = state.now();

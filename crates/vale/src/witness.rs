@@ -1,0 +1,48 @@
+//! Those who are shown what a switch loses. Nobody, as a rule.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use frame::Batch;
+use parking_lot::RwLock;
+
+/// Is shown frames that a switch loses, in the thread of their sender.
+pub trait Witness: Send + Sync {
+    /// Frames were lost: at this port, where this counter rose.
+    fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str);
+}
+
+/// All who are.
+#[derive(Default)]
+pub(crate) struct Witnesses {
+    any: AtomicBool,
+    all: RwLock<Vec<Arc<dyn Witness>>>,
+}
+
+impl Witnesses {
+    /// Whether there is one. Frames take no short ways then.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, witness: Arc<dyn Witness>) {
+        let mut all = self.all.write();
+        all.push(witness);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, witness: &Arc<dyn Witness>) {
+        let mut all = self.all.write();
+        all.retain(|one| !Arc::ptr_eq(one, witness));
+        self.any.store(!all.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Shows them frames.
+    pub(crate) fn show(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
+        if self.any() && !picks.is_empty() {
+            for one in &*self.all.read() {
+                one.lost(port, batch, picks, counter);
+            }
+        }
+    }
+}

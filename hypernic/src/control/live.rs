@@ -1,0 +1,299 @@
+//! Captures for those who look on: pcapng on the connection that asked for it.
+//!
+//! A thread of its own writes to the client. While it waits for one that does not read, frames are missed and counted;
+//! neither the control thread nor a worker waits with it.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use control::{Call, CaptureInfo, CaptureStart, CaptureStarted, Failure, Method, Request, reply};
+use frame::{Batch, Counted};
+use parking_lot::{Mutex, RwLock};
+use port::capture::{Capture, CaptureOptions, SystemClock};
+use rustix::event::{PollFd, PollFlags};
+use vale::{Switch, Witness};
+
+use super::connection::{Caller, Connection, Over};
+use super::dispatch;
+use crate::host::Host;
+use crate::report::Section;
+
+/// Captures at once. Each may take the memory of a capture's buffer.
+const MOST: usize = 16;
+/// Bytes that may wait for a client.
+const BUFFER: usize = 4 << 20;
+/// How long a frame waits at most for others to go with it.
+const SOON: Duration = Duration::from_millis(50);
+/// How often one who writes looks whether the capture is over.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What a client captures. It ends with this.
+struct Live {
+    nic: String,
+    caller: Caller,
+    since: Instant,
+    stream: UnixStream,
+    over: Arc<AtomicBool>,
+    capture: Option<Arc<Capture>>,
+    /// The switch that shows what it loses, and to whom.
+    losses: Option<(Switch, Arc<dyn Witness>)>,
+}
+
+/// Records what a switch loses of a NIC's frames.
+struct Losses {
+    nic: String,
+    capture: Arc<Capture>,
+}
+
+impl Witness for Losses {
+    fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
+        if port == self.nic {
+            self.capture.record_lost(port, batch, picks, counter);
+        }
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Lives(Mutex<Vec<Live>>);
+
+/// Writes to a client for as long as the capture goes on.
+struct Writer {
+    stream: UnixStream,
+    over: Arc<AtomicBool>,
+    /// What is to be said before all else.
+    first: Vec<u8>,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.first.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            self.write_all(&first)?;
+        }
+        loop {
+            match self.stream.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.over.load(Ordering::Acquire) {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lives {
+    /// Begins a capture, if that is what is asked for; then the connection is no longer one for calls. `None`: it is
+    /// something else.
+    pub fn begin(
+        &self,
+        host: &RwLock<Host>,
+        client: &mut Connection,
+        request: &Request,
+        now: Instant,
+    ) -> Option<Result<Over, Failure>> {
+        if !request.upgrade || request.method != <CaptureStart as Method>::NAME {
+            return None;
+        }
+        let parameters = serde_json::Value::Object(request.parameters.clone());
+        let call = serde_json::from_value(parameters).map_err(|error: serde_json::Error| {
+            Failure::InvalidParameter {
+                parameter: error.to_string(),
+            }
+        });
+        Some(call.and_then(|call| self.start(host, client, call, now)))
+    }
+
+    fn start(
+        &self,
+        host: &RwLock<Host>,
+        client: &mut Connection,
+        call: CaptureStart,
+        now: Instant,
+    ) -> Result<Over, Failure> {
+        let caller = client.caller;
+        dispatch::allowed(&Call::CaptureStart(call.clone()), caller.role)?;
+        let mut lives = self.0.lock();
+        if lives.len() >= MOST {
+            return Err(Failure::failed(format!(
+                "there are {MOST} captures already; hypernic capture --list shows whose"
+            )));
+        }
+        let host = host.read();
+        let Some(probe) = host.probe(&call.nic) else {
+            let is = host.as_is();
+            let known = is.nics.iter().map(|nic| nic.name.as_str());
+            return Err(Failure::unknown("NIC", &call.nic, known));
+        };
+        let losing = match call.drops {
+            Some(true) => Some(host.switch_of(&call.nic).ok_or_else(|| {
+                Failure::invalid(format!(
+                    "{} is on no switch, and only switches show what they lose",
+                    call.nic
+                ))
+            })?),
+            _ => None,
+        };
+        let os = |error: io::Error| Failure::failed(format!("cannot capture: {error}"));
+        let stream = client.hand_over().map_err(os)?;
+        // The reply goes the way of the frames: who reads it knows that the next one is captured.
+        let told = serde_json::to_value(CaptureStarted {}).unwrap_or_default();
+        let told = reply(Ok(told), false);
+        stream.set_nonblocking(false).map_err(os)?;
+        stream.set_write_timeout(Some(LOOK)).map_err(os)?;
+        let over = Arc::<AtomicBool>::default();
+        let writer = Writer {
+            stream: stream.try_clone().map_err(os)?,
+            over: Arc::clone(&over),
+            first: told,
+        };
+        let options = CaptureOptions {
+            snaplen: call.snaplen.unwrap_or(0),
+            buffer: BUFFER,
+            flush_every: SOON,
+            ..CaptureOptions::default()
+        };
+        let nic = call.nic.clone();
+        let ended = move |why: String| tracing::debug!(%nic, "{why}");
+        let clock = Arc::new(SystemClock);
+        let capture = Capture::to_writer(Box::new(writer), "a client", options, clock, ended);
+        let capture = capture.map_err(os)?;
+        let losses = losing.map(|switch| {
+            let witness: Arc<dyn Witness> = Arc::new(Losses {
+                nic: call.nic.clone(),
+                capture: Arc::clone(&capture),
+            });
+            switch.add_witness(Arc::clone(&witness));
+            (switch.clone(), witness)
+        });
+        if losses.is_none() {
+            probe.attach(&capture);
+        }
+        let Caller { uid, pid, role } = caller;
+        tracing::info!(
+            uid,
+            pid,
+            role = role.name(),
+            nic = call.nic,
+            "control: captures"
+        );
+        lives.push(Live {
+            nic: call.nic,
+            caller,
+            since: now,
+            stream,
+            over,
+            capture: Some(capture),
+            losses,
+        });
+        Ok(Over::Said)
+    }
+
+    /// The captures, the oldest first.
+    pub fn list(&self, now: Instant) -> Vec<CaptureInfo> {
+        let info = |live: &Live| {
+            let section = live.section(0);
+            CaptureInfo {
+                nic: live.nic.clone(),
+                uid: live.caller.uid,
+                pid: live.caller.pid.unsigned_abs(),
+                seconds: now.saturating_duration_since(live.since).as_secs(),
+                frames: section.get("capture_frames"),
+                missed: section.get("capture_missed"),
+            }
+        };
+        self.0.lock().iter().map(info).collect()
+    }
+
+    /// What they count.
+    pub fn sections(&self) -> Vec<Section> {
+        let lives = self.0.lock();
+        let all = lives.iter().enumerate();
+        all.map(|(at, live)| live.section(at)).collect()
+    }
+
+    /// Descriptors that tell when a client has gone, for as long as they are needed.
+    pub fn handles(&self) -> Vec<UnixStream> {
+        let lives = self.0.lock();
+        let all = lives.iter().filter_map(|live| live.stream.try_clone().ok());
+        all.collect()
+    }
+
+    /// Ends those whose client or NIC has gone.
+    pub fn prune(&self, host: &RwLock<Host>) {
+        let mut lives = self.0.lock();
+        if lives.is_empty() {
+            return;
+        }
+        let host = host.read();
+        lives.retain(|live| {
+            let probe = host.probe(&live.nic);
+            let feeds = |probe: &Arc<port::capture::Probe>| {
+                live.capture
+                    .as_ref()
+                    .is_some_and(|capture| probe.feeds(capture))
+            };
+            let there = probe.is_some_and(|probe| live.losses.is_some() || feeds(probe));
+            let goes_on = there && !hung_up(&live.stream);
+            if let (Some(probe), Some(capture), false) = (probe, &live.capture, goes_on) {
+                probe.detach_from(capture);
+            }
+            goes_on
+        });
+    }
+}
+
+/// Whether a client has closed its connection.
+fn hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::empty())];
+    let at_once = rustix::event::Timespec::default();
+    rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
+}
+
+impl Live {
+    fn section(&self, at: usize) -> Section {
+        let name = format!("{}/live{at}", self.nic);
+        match &self.capture {
+            Some(capture) => Section::of("capture", name, &**capture as &dyn Counted),
+            None => Section {
+                kind: "capture",
+                name,
+                values: Vec::new(),
+            },
+        }
+    }
+}
+
+impl Drop for Live {
+    /// The client gets what there is, if it reads, and the statistics; nobody waits for that.
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        let section = self.section(0);
+        let (frames, missed) = (section.get("capture_frames"), section.get("capture_missed"));
+        let Caller { uid, pid, .. } = self.caller;
+        tracing::info!(
+            uid,
+            pid,
+            nic = self.nic,
+            frames,
+            missed,
+            "control: captures no more"
+        );
+        let capture = self.capture.take();
+        if let Some((switch, witness)) = self.losses.take() {
+            switch.remove_witness(&witness);
+        }
+        // Without a thread it ends here, in bounded time.
+        let _ = threads::spawn("capture-end", move || drop(capture));
+    }
+}

@@ -1,0 +1,194 @@
+//! `hypernic perf`: where the time of workers goes.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use program::LogFormat;
+use serde::Serialize;
+
+use super::look::{Counts, Look, Sample};
+use crate::client::{Place, Printed};
+use crate::error::Error;
+use crate::worker::histogram;
+
+/// `hypernic perf`.
+#[derive(Args, Debug)]
+pub struct PerfCommand {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    printed: Printed,
+    /// Seconds between the two looks.
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = super::seconds)]
+    delay: f64,
+}
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+struct Perf {
+    seconds: f64,
+    workers: Vec<WorkerPerf>,
+    nics: Vec<NicPerf>,
+}
+
+/// Of a worker, between the looks.
+#[derive(Debug, Serialize)]
+struct WorkerPerf {
+    worker: String,
+    work_ns: u64,
+    looking_ns: u64,
+    asleep_ns: u64,
+    turns: u64,
+    /// The longest since the worker began.
+    longest_turn_ns: u64,
+    /// How many messages were answered within so many seconds and not within the bound before; the last has no bound.
+    replies: Vec<(Option<f64>, u64)>,
+}
+
+/// Of a NIC, between the looks.
+#[derive(Debug, Serialize)]
+struct NicPerf {
+    nic: String,
+    worker: u64,
+    turns: u64,
+    work_ns: u64,
+}
+
+impl PerfCommand {
+    /// Looks twice. Returns what there is to be read.
+    ///
+    /// # Errors
+    /// A daemon that is not there, or refuses.
+    pub fn execute(self, format: LogFormat) -> Result<String, Error> {
+        let mut look = Look::connect(self.place)?;
+        let before = look.look()?;
+        std::thread::sleep(Duration::from_secs_f64(self.delay));
+        let now = look.look()?;
+        Ok(self.printed.show(format, &between(&before, &now), text))
+    }
+}
+
+fn get(counts: Option<&Counts>, name: &str) -> u64 {
+    counts
+        .and_then(|counts| counts.get(name))
+        .copied()
+        .unwrap_or(0)
+}
+
+fn between(before: &Sample, now: &Sample) -> Perf {
+    let seconds = now.at.duration_since(before.at).as_secs_f64();
+    let nanos = (seconds * 1e9) as u64;
+    let since = |kind: &str, name: &str, counter: &str| {
+        let (old, new) = (
+            get(before.get(kind, name), counter),
+            get(now.get(kind, name), counter),
+        );
+        new.checked_sub(old).unwrap_or(new)
+    };
+    let (bounds, later, _) = histogram();
+    let worker = |(name, counts): (&str, &Counts)| {
+        let since = |counter: &str| since("worker", name, counter);
+        let (work, looking) = (since("work_ns"), since("looking_ns"));
+        let replies = bounds
+            .iter()
+            .map(|(bound, name)| (Some(*bound), since(name)));
+        WorkerPerf {
+            worker: name.to_owned(),
+            work_ns: work,
+            looking_ns: looking,
+            asleep_ns: nanos.saturating_sub(work + looking),
+            turns: since("turns"),
+            longest_turn_ns: get(Some(counts), "longest_turn_ns"),
+            replies: replies.chain([(None, since(later))]).collect(),
+        }
+    };
+    let nic = |(name, counts): (&str, &Counts)| NicPerf {
+        nic: name.to_owned(),
+        worker: get(Some(counts), "worker"),
+        turns: since("nic", name, "turns"),
+        work_ns: since("nic", name, "work_ns"),
+    };
+    let mut nics: Vec<_> = now.of("nic").map(nic).collect();
+    nics.sort_by(|a, b| b.work_ns.cmp(&a.work_ns).then_with(|| a.nic.cmp(&b.nic)));
+    Perf {
+        seconds,
+        workers: now.of("worker").map(worker).collect(),
+        nics,
+    }
+}
+
+fn text(perf: &Perf) -> String {
+    let mut text = String::new();
+    let part = |nanos: u64| nanos as f64 / perf.seconds / 1e7;
+    let each = |nanos: u64, turns: u64| nanos as f64 / 1e3 / turns.max(1) as f64;
+    // Writing to a String cannot fail.
+    for worker in &perf.workers {
+        let _ = writeln!(
+            text,
+            "worker {}: {:.1} % work, {:.1} % looking, {:.1} % asleep; {} turns, {:.1} us work each; longest ever {:.0} us",
+            worker.worker,
+            part(worker.work_ns),
+            part(worker.looking_ns),
+            part(worker.asleep_ns),
+            worker.turns,
+            each(worker.work_ns, worker.turns),
+            worker.longest_turn_ns as f64 / 1e3
+        );
+        let all: u64 = worker.replies.iter().map(|(_, n)| n).sum();
+        let mut so_far = 0;
+        for (bound, n) in worker.replies.iter().filter(|(_, n)| *n > 0) {
+            so_far += n;
+            let share = 100.0 * so_far as f64 / all as f64;
+            let _ = match bound {
+                Some(bound) => writeln!(
+                    text,
+                    "  {n:>10} replies within {:>9.0} us  {share:6.2} %",
+                    bound * 1e6
+                ),
+                None => writeln!(text, "  {n:>10} replies later            {share:6.2} %"),
+            };
+        }
+    }
+    let busy = perf.nics.iter().filter(|nic| nic.turns > 0);
+    for nic in busy {
+        let _ = writeln!(
+            text,
+            "{}: worker {}, {:.2} % work; {} turns, {:.1} us work each",
+            nic.nic,
+            nic.worker,
+            part(nic.work_ns),
+            nic.turns,
+            each(nic.work_ns, nic.turns)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::rates::tests::sample;
+    use super::*;
+
+    #[test]
+    fn a_workers_time_is_work_looking_and_sleep() {
+        let begin = Instant::now();
+        let (before, now) = (sample(begin, 1), sample(begin + Duration::from_secs(2), 3));
+        let perf = between(&before, &now);
+        let worker = &perf.workers[0];
+        let times = (worker.work_ns, worker.looking_ns, worker.asleep_ns);
+        assert_eq!(times, (500_000_000, 1_000_000_000, 500_000_000));
+        assert_eq!((perf.nics[0].work_ns, worker.turns), (200_000_000, 88));
+        let text = text(&perf);
+        assert!(
+            text.contains("25.0 % work, 50.0 % looking, 25.0 % asleep; 88 turns"),
+            "{text}"
+        );
+        assert!(
+            text.contains("4 replies within       300 us  100.00 %"),
+            "{text}"
+        );
+    }
+}
