@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::fds;
 use crate::spec::PortSpec;
 
+/// Where the daemon is unless the command line says.
+pub(crate) const DEFAULT_CONTROL: &str = "/run/hypernic/control.sock";
+
 /// Where the daemon is.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -19,7 +22,7 @@ pub struct Place {
         long,
         value_name = "PATH",
         global = true,
-        default_value = "/run/hypernic/control.sock"
+        default_value = DEFAULT_CONTROL
     )]
     pub control: PathBuf,
 }
