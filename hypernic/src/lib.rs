@@ -6,6 +6,7 @@ pub mod capture;
 pub mod chip;
 pub mod cli;
 pub mod client;
+pub mod complete;
 pub mod config;
 pub mod control;
 pub mod error;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use hypernic::cli::{self, CAPABILITIES, Cli, Command, Job, LogFormat};
 use hypernic::config::HostConfig;
 use hypernic::control::{Server, reload};
@@ -16,7 +16,7 @@ use hypernic::left::AllLeft;
 use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
-use hypernic::{external, fds, hints, report, sandbox, upgrade};
+use hypernic::{complete, external, fds, hints, report, sandbox, upgrade};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -24,6 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
+    complete::answer(Cli::command);
     upgrade::remember_program();
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
     let (format, verbose) = (cli.log_format, cli.verbose);

@@ -8,6 +8,7 @@ use control::{
 };
 
 use crate::client::{Place, Printed, Terms};
+use crate::complete;
 use crate::error::Error;
 use crate::guard;
 use program::LogFormat;
@@ -32,6 +33,7 @@ pub enum VfVerb {
     #[command(after_help = WORDS)]
     Set {
         /// The function's NIC, such as p0vf3.
+        #[arg(add = complete::vfs())]
         nic: String,
         /// For example: vlan 7 qos 2 max_tx_rate 100 spoofchk on.
         #[arg(required = true, value_name = "WORD VALUE")]
@@ -43,12 +45,14 @@ pub enum VfVerb {
     /// Restart a virtual function that was shut down.
     Revive {
         /// The function's NIC.
+        #[arg(add = complete::vfs())]
         nic: String,
     },
     /// Tell the guest that you are about to remove a virtual function: its link goes down, and its frames are
     /// dropped.
     Leave {
         /// The function's NIC.
+        #[arg(add = complete::vfs())]
         nic: String,
     },
     /// Reset a chip: tell its virtual functions, and restart them.
@@ -59,6 +63,7 @@ pub enum VfVerb {
     /// Show the policies of virtual functions, and what they were refused.
     Show {
         /// One of them; without a name, all.
+        #[arg(add = complete::vfs())]
         nic: Option<String>,
     },
 }

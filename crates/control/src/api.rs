@@ -7,6 +7,10 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::idl::{Defined, comments};
 use crate::message::{Request, without_nulls};
+use crate::types::config::*;
+use crate::types::inside::*;
+use crate::types::upgrade::*;
+use crate::types::vf::*;
 use crate::types::*;
 
 /// What a user of the control socket may do; each may what those before it may.

@@ -1,5 +1,10 @@
 //! What goes over the socket.
 
+pub mod config;
+pub mod inside;
+pub mod upgrade;
+pub mod vf;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -97,72 +102,6 @@ records! {
     }
 
     told
-    /// An address that a switch knows.
-    Address {
-        /// The switch, or the chip whose switch it is.
-        switch: String,
-        /// The address.
-        mac: String,
-        /// Its VLAN; 0 while the switch is one domain.
-        vlan: u16,
-        /// The port it was seen on.
-        port: String,
-        /// Seconds since it was seen.
-        seconds: u64,
-    }
-
-    told
-    /// An interrupt of a NIC.
-    Vector {
-        /// The NIC.
-        nic: String,
-        /// `intx`, `msi` or `msix`.
-        kind: String,
-        /// Its number.
-        vector: u32,
-        /// The VMM has given an eventfd for it.
-        armed: bool,
-        /// The VMM or the guest has masked it.
-        masked: bool,
-        /// An interrupt waits; of the pin, the level.
-        pending: bool,
-        /// Interrupts signalled to the VMM.
-        signalled: u64,
-        /// Interrupts that had to wait, because the vector was masked or had no eventfd.
-        held: u64,
-        /// Interrupts that had nothing to add to one that waits.
-        merged: u64,
-    }
-
-    told
-    /// A decision about a frame.
-    Decision {
-        /// The NIC, or the port of a switch, that decides.
-        at: String,
-        /// What it decides.
-        what: String,
-        /// The counter that would rise with it; `Explain` says what it means.
-        counter: Option<String>,
-    }
-
-    told
-    /// A region of a guest's memory that a NIC reaches.
-    Region {
-        /// The NIC.
-        nic: String,
-        /// Where it is for the guest.
-        address: u64,
-        /// Its length.
-        bytes: u64,
-        /// The NIC may read it.
-        read: bool,
-        /// The NIC may write it.
-        write: bool,
-        /// It is mapped here; what is not is asked of the VMM.
-        mapped: bool,
-    }
-
-    told
     /// A NIC that runs.
     NicInfo {
         /// All its words.
@@ -199,74 +138,6 @@ records! {
         port: String,
         /// Its name in counters.
         counters: String,
-    }
-
-    asked
-    /// A change of a VF's policy, in the words of `ip link set … vf`. What is absent stays.
-    VfChange {
-        /// Its address.
-        mac: Option<String>,
-        /// Its VLAN; 0 for none.
-        vlan: Option<u16>,
-        /// The priority of that VLAN, 0 to 7; without `vlan` it means nothing.
-        qos: Option<u8>,
-        /// It may choose its addresses.
-        trust: Option<bool>,
-        /// What it sends is its own.
-        spoofchk: Option<bool>,
-        /// What it is told of the link.
-        state: Option<State>,
-        /// Most it may send, in megabits a second; 0 for any amount.
-        max_tx_rate: Option<u32>,
-        /// What the others leave it, in megabits a second.
-        min_tx_rate: Option<u32>,
-        /// Most flooded frames a second; both limits anew.
-        storm: Option<Storm>,
-        /// Most interrupts a second; 0 for any number.
-        interrupts: Option<u32>,
-    }
-
-    asked
-    /// Limits of flooded frames, in frames a second; absent for none.
-    Storm {
-        /// Broadcast frames.
-        broadcast: Option<u64>,
-        /// Multicast frames.
-        multicast: Option<u64>,
-    }
-
-    told
-    /// A virtual function.
-    Vf {
-        /// Its NIC.
-        nic: String,
-        /// The chip it is of.
-        chip: String,
-        /// Its number there.
-        index: u32,
-        /// All that is laid down for it.
-        policy: VfChange,
-        /// The address it has now.
-        address: String,
-        /// Its driver has completed a reset.
-        ready: bool,
-        /// Why it does not work, if it does not.
-        down: Option<String>,
-        /// What it was refused lately, oldest first.
-        refused: Vec<Refusal>,
-    }
-
-    told
-    /// Something of one kind that a virtual function was refused, once or again and again.
-    Refusal {
-        /// What it did.
-        what: String,
-        /// How often.
-        count: u64,
-        /// Seconds since the last time.
-        seconds_ago: u64,
-        /// It was shut down for it.
-        shut_down: bool,
     }
 
     told
@@ -367,42 +238,6 @@ records! {
     }
 
     asked
-    /// What a NIC would leave to another program.
-    UpgradeStates {
-        /// The NIC.
-        nic: String,
-    }
-
-    told
-    /// It, in hexadecimal; nothing for a NIC that no VMM has, or that has it over vhost-user.
-    NicStates {
-        /// The model.
-        model: String,
-        /// The connection of the VMM.
-        client: Option<String>,
-        /// The chip.
-        state: Option<String>,
-    }
-
-    asked
-    /// Another process is to go on.
-    UpgradeBegin {
-        /// The program that it runs, as an absolute path; without, the one that runs, as it is on disk now.
-        program: Option<String>,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-    }
-
-    told
-    /// What goes on.
-    UpgradeBegun {
-        /// The program.
-        program: String,
-        /// The process that is to end.
-        pid: u32,
-    }
-
-    asked
     /// A port to add to a switch.
     PortAdd {
         /// The switch.
@@ -452,74 +287,6 @@ records! {
     NicList {
         /// One of them; all without a name.
         name: Option<String>,
-    }
-
-    asked
-    /// Whose addresses are wanted.
-    SwitchAddresses {
-        /// One switch; all without a name.
-        name: Option<String>,
-    }
-
-    told
-    /// Addresses.
-    Addresses {
-        /// By switch, VLAN and address.
-        addresses: Vec<Address>,
-    }
-
-    asked
-    /// Whose interrupts are wanted.
-    NicInterrupts {
-        /// One NIC; all without a name.
-        name: Option<String>,
-    }
-
-    told
-    /// Interrupts.
-    Vectors {
-        /// By NIC. One over vhost-user has none of its own: its VMM has them.
-        vectors: Vec<Vector>,
-    }
-
-    asked
-    /// A frame to be followed.
-    NicTrace {
-        /// The NIC whose guest sends it.
-        name: String,
-        /// The frame, from its destination on and without FCS, in hexadecimal digits.
-        frame: String,
-        /// It comes to the NIC instead.
-        received: Option<bool>,
-    }
-
-    told
-    /// What would become of a frame.
-    Traced {
-        /// Decisions, in their order.
-        steps: Vec<Decision>,
-        /// NICs and ports that would get it.
-        reached: Vec<String>,
-    }
-
-    asked
-    /// Whose memory is wanted.
-    NicMemory {
-        /// One NIC; all without a name.
-        name: Option<String>,
-    }
-
-    told
-    /// Memory.
-    Regions {
-        /// By NIC and address.
-        regions: Vec<Region>,
-        /// Bytes of memory that the daemon has now, guests' included as far as it has touched it.
-        resident: u64,
-        /// Of those, bytes of shared memory: guests'.
-        resident_shared: u64,
-        /// Descriptors that the daemon has open, where the kernel tells (from Linux 6.2 on).
-        descriptors: Option<u64>,
     }
 
     told
@@ -594,68 +361,6 @@ records! {
     }
 
     asked
-    /// A change of a virtual function: all of it, or nothing.
-    VfSet {
-        /// The function's NIC.
-        nic: String,
-        /// What is to be other than it is.
-        change: VfChange,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-        /// Write it into the configuration file, too.
-        persist: Option<bool>,
-        /// Only if the host has this generation.
-        if_generation: Option<u64>,
-    }
-
-    asked
-    /// A virtual function that was shut down.
-    VfRevive {
-        /// The function's NIC.
-        nic: String,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-        /// Only if the host has this generation.
-        if_generation: Option<u64>,
-    }
-
-    asked
-    /// A virtual function that will be taken away.
-    VfLeave {
-        /// The function's NIC.
-        nic: String,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-        /// Only if the host has this generation.
-        if_generation: Option<u64>,
-    }
-
-    asked
-    /// A chip to reset.
-    VfReset {
-        /// The chip's name.
-        chip: String,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-        /// Only if the host has this generation.
-        if_generation: Option<u64>,
-    }
-
-    asked
-    /// Which virtual functions to show.
-    VfShow {
-        /// One of them; all without a name.
-        nic: Option<String>,
-    }
-
-    told
-    /// Virtual functions.
-    Vfs {
-        /// By NIC.
-        vfs: Vec<Vf>,
-    }
-
-    asked
     /// Which counters to read.
     MetricsGet {
         /// Those of one kind of thing; all without.
@@ -685,137 +390,6 @@ records! {
     Reasons {
         /// One for each kind of thing that has a counter of that name.
         reasons: Vec<Reason>,
-    }
-
-    asked
-    /// What runs, as a file.
-    ConfigDump {}
-
-    told
-    /// What runs, as a file.
-    ConfigText {
-        /// A file that makes the same host.
-        text: String,
-        /// How often the host was changed so far.
-        generation: u64,
-    }
-
-    asked
-    /// What a file would change.
-    ConfigPlan {
-        /// The text of the file; without, the file that the daemon was started with.
-        text: Option<String>,
-        /// Its name, for messages.
-        file: Option<String>,
-        /// NICs that a VMM has may be taken away and made anew.
-        disconnect: Option<bool>,
-    }
-
-    told
-    /// What leads from the host as it is to the one of a file.
-    Plan {
-        /// In this order.
-        steps: Vec<Step>,
-        /// What cannot be changed while the host runs.
-        cannot: Vec<Cannot>,
-        /// How often the host was changed so far.
-        generation: u64,
-    }
-
-    whole
-    /// A change of the host.
-    Step {
-        /// What is done.
-        act: Act,
-        /// `NIC`, `chip`, `VF`, `switch`, `port`, or `head` for a word at the head of the file.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// The words in which it differs.
-        words: Vec<String>,
-    }
-
-    told
-    /// A change that cannot be made.
-    Cannot {
-        /// As of a step.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// Why, and what to do.
-        why: String,
-    }
-
-    asked
-    /// A host to be.
-    ConfigApply {
-        /// The text of the file; without, the file that the daemon was started with.
-        text: Option<String>,
-        /// Its name, for messages.
-        file: Option<String>,
-        /// NICs that a VMM has may be taken away and made anew.
-        disconnect: Option<bool>,
-        /// What can be done is done, though something cannot.
-        partly: Option<bool>,
-        /// Seconds after which all is as before, unless it is confirmed.
-        rollback_after: Option<u32>,
-        /// Only say whether it could be done.
-        check: Option<bool>,
-        /// Have the daemon's configuration file be this text, too.
-        persist: Option<bool>,
-        /// Only if the host has this generation.
-        if_generation: Option<u64>,
-    }
-
-    asked
-    /// What is on trial stays.
-    ConfigConfirm {}
-
-    asked
-    /// What is on trial goes.
-    ConfigRollback {}
-
-    asked
-    /// A NIC whose frames are wanted.
-    CaptureStart {
-        /// Its name.
-        nic: String,
-        /// Bytes of each frame; all without.
-        snaplen: Option<u32>,
-        /// Only frames from and for it that its switch loses, each with the reason as a comment.
-        drops: Option<bool>,
-    }
-
-    told
-    /// The capture has begun: what follows on the connection is pcapng, until one of both ends it.
-    CaptureStarted {}
-
-    asked
-    /// What captures there are.
-    CaptureList {}
-
-    told
-    /// A capture that goes to somebody who looks on.
-    CaptureInfo {
-        /// The NIC.
-        nic: String,
-        /// The user who asked for it.
-        uid: u32,
-        /// The process that asked for it.
-        pid: u32,
-        /// For how many seconds it goes on.
-        seconds: u64,
-        /// Frames captured.
-        frames: u64,
-        /// Frames that were not, because they were not read fast enough.
-        missed: u64,
-    }
-
-    told
-    /// Captures.
-    Captures {
-        /// The oldest first.
-        captures: Vec<CaptureInfo>,
     }
 
     asked

@@ -8,6 +8,7 @@ use control::{Guard, NicAdd, NicConfig, NicInfo, NicList, NicRemove, Nics};
 use program::LogFormat;
 
 use super::place::{Hand, Place, Printed, Terms, changed};
+use crate::complete;
 use crate::error::Error;
 
 /// `hypernic nic`.
@@ -28,6 +29,7 @@ enum NicVerb {
     /// Remove a NIC. Its VMM is disconnected; others notice nothing.
     Remove {
         /// The NIC.
+        #[arg(add = complete::nics())]
         name: String,
         /// It is no error if there is none.
         #[arg(long)]
@@ -38,6 +40,7 @@ enum NicVerb {
     /// List NICs.
     List {
         /// One of them; without a name, all.
+        #[arg(add = complete::nics())]
         name: Option<String>,
     },
 }

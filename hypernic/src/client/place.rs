@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::fds;
 use crate::spec::PortSpec;
 
-/// The control socket unless one is named.
-const DEFAULT: &str = "/run/hypernic/control.sock";
+/// Where the daemon is unless the command line says.
+pub(crate) const DEFAULT_CONTROL: &str = "/run/hypernic/control.sock";
 
 /// Where the daemon is.
 #[derive(Args, Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Place {
         long,
         value_name = "PATH",
         global = true,
-        default_value = DEFAULT
+        default_value = DEFAULT_CONTROL
     )]
     pub control: PathBuf,
 }
@@ -111,7 +111,7 @@ impl Hand {
 impl Place {
     /// Whether no other socket was named.
     pub(crate) fn is_default(&self) -> bool {
-        self.control == Path::new(DEFAULT)
+        self.control == Path::new(DEFAULT_CONTROL)
     }
 
     /// A connection for several calls.

@@ -5,6 +5,7 @@ use control::{PortAdd, PortList, PortRemove, Ports};
 use program::LogFormat;
 
 use super::place::{Hand, Place, Printed, Terms, changed};
+use crate::complete;
 use crate::error::Error;
 
 /// `hypernic port`.
@@ -23,6 +24,7 @@ enum PortVerb {
     /// Open a port on a switch. If it is there already, nothing happens.
     Add {
         /// The switch.
+        #[arg(add = complete::switches())]
         switch: String,
         /// The port: user, tap:NAME, stream:PATH …
         port: String,
@@ -32,6 +34,7 @@ enum PortVerb {
     /// Close a port of a switch; others notice nothing.
     Remove {
         /// The switch.
+        #[arg(add = complete::switches())]
         switch: String,
         /// The port as it was written.
         port: String,
@@ -44,6 +47,7 @@ enum PortVerb {
     /// List ports of switches, besides NICs.
     List {
         /// Those of one switch; without a name, all.
+        #[arg(add = complete::switches())]
         switch: Option<String>,
     },
 }

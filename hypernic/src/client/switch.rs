@@ -7,6 +7,7 @@ use control::{SwitchAdd, SwitchConfig, SwitchList, SwitchRemove, Switches};
 use program::LogFormat;
 
 use super::place::{Hand, Place, Printed, Terms, changed};
+use crate::complete;
 use crate::error::Error;
 
 /// `hypernic switch`.
@@ -41,6 +42,7 @@ enum SwitchVerb {
     /// Remove a switch that no NIC is on.
     Remove {
         /// The switch.
+        #[arg(add = complete::switches())]
         name: String,
         /// It is no error if there is none.
         #[arg(long)]
@@ -51,6 +53,7 @@ enum SwitchVerb {
     /// List switches.
     List {
         /// One of them; without a name, all.
+        #[arg(add = complete::switches())]
         name: Option<String>,
     },
 }

@@ -332,3 +332,38 @@ fn each_call_that_cannot_be_has_a_named_error_and_changes_nothing() {
     assert_eq!((lab.generation(), lab.everything()), before);
     assert!(lab.daemon.is_alive());
 }
+
+#[test]
+fn a_shell_is_told_the_names_that_the_daemon_has() {
+    let lab = Lab::new(&format!("{LAN}{}{}", nic("web", ""), nic("db", "")));
+    let control = lab.at("control.sock").display().to_string();
+    let told = |words: &[&str]| {
+        let output = Command::new(binary().unwrap())
+            .env("COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+            .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+            .env("_CLAP_COMPLETE_SPACE", "true")
+            .env("_CLAP_IFS", "\n")
+            .args(["--", "hypernic"])
+            .args(words)
+            .args(["--control", &control])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let has = |told: &[String], name: &str| told.iter().any(|one| one == name);
+    let nics = told(&["nic", "remove", ""]);
+    assert!(has(&nics, "web") && has(&nics, "db"), "{nics:?}");
+    let begun = told(&["nic", "remove", "w"]);
+    assert!(has(&begun, "web") && !has(&begun, "db"), "{begun:?}");
+    assert!(has(&told(&["port", "add", ""]), "lan"));
+    assert!(has(&told(&["con"]), "config"));
+    lab.ran("nic remove web");
+    assert!(!has(&told(&["nic", "remove", ""]), "web"));
+    let script = Command::new(binary().unwrap())
+        .env("COMPLETE", "bash")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&script.stdout).contains("complete"));
+}

@@ -1,4 +1,6 @@
 //! What the crate does, seen from outside: one module for each subject.
 #![forbid(unsafe_code)]
 
+mod lab;
 mod policy;
+mod whatever;
