@@ -380,6 +380,9 @@ impl Keeper {
         };
         if signal == Signal::TERM || signal == Signal::INT {
             self.stopping.get_or_insert_with(Instant::now);
+        } else if !self.shared.has_served() {
+            // It could not say yet what it does with these, and they would end it; with what the one before has left.
+            return;
         }
         // A terminal has sent it to the worker too, for whom a second one means "at once".
         if !came.from_terminal {

@@ -262,3 +262,19 @@ fn a_worker_that_ends_by_itself_leaves_what_it_says_to_the_next() {
         assert_eq!(became, programs > 1, "{name}");
     }
 }
+
+/// What a worker that has only begun would die of does not reach it.
+#[test]
+fn a_worker_gets_signals_when_it_serves() {
+    let mut scene = Scene::of("slow");
+    let worker = scene.worker(1);
+    let keeper = scene.keeper.id() as i32;
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        scene.send(keeper, signal);
+    }
+    assert_eq!(scene.line(), "serves");
+    assert!(alive(worker));
+    scene.send(keeper, Signal::USR2);
+    // It has not said what it does with it.
+    scene.worker(2);
+}

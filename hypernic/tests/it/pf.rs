@@ -204,7 +204,9 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
         let got = b.receive().expect("receive");
         got.contains(&(inside.clone(), Some(100))).then_some(())
     });
-    // Off at once.
+    // Off at once. What was sent before has gone by then: an answer comes before the turn's frames, the next one after them.
+    a.flush().expect("flush");
+    a.flush().expect("flush");
     driver.with(|pf| pf.bus().write32(regs::VFTE, 0xfe).expect("VFTE"));
     let off = lab.count("switch-port", "p0/p0vf1", "tx_frames");
     a.send(&[&inside]).expect("send");

@@ -34,6 +34,7 @@ fn main() {
         "exact" => exact(page),
         "hand-over" => hand_over(page, None),
         "become" => hand_over(page, std::env::current_exe().ok().as_deref()),
+        "slow" => slow(page),
         "become-nothing" => hand_over(page, Some("/nowhere/hypernic".as_ref())),
         other => panic!("no scene {other}"),
     }
@@ -59,6 +60,14 @@ fn stay(page: &'static Shared) {
         ));
     }
     page.serving();
+    sleep();
+}
+
+/// Takes its time before it serves, and is then as all others.
+fn slow(page: &'static Shared) {
+    std::thread::sleep(Duration::from_millis(700));
+    page.serving();
+    say("serves");
     sleep();
 }
 
