@@ -188,7 +188,7 @@ fn serve(
                     upgrades = true;
                     break;
                 }
-                Err(why) => tracing::warn!("SIGUSR2: nothing is done: {why}"),
+                Err(why) => tracing::warn!("SIGUSR2: ignored: {why}"),
             },
             _ => {
                 tracing::info!("signal {signal}: closing");

@@ -52,6 +52,12 @@ impl Kept {
         }
     }
 
+    /// Has the worker hand over to the next one.
+    fn upgrade(&self) {
+        let keeper = Pid::from_raw(self.process.id().cast_signed()).expect("a pid");
+        kill_process(keeper, Signal::USR2).expect("sent");
+    }
+
     /// Kills the worker, and returns when it is dead. The next one begins at once.
     fn kill(&self) {
         let id = self.process.id();
@@ -82,6 +88,17 @@ impl Drop for Kept {
 
 #[test]
 fn guests_go_on_while_a_keeper_starts_one_worker_after_the_other() {
+    go_on(Kept::kill, false);
+}
+
+/// A worker that ends by itself ends between two turns: nothing comes twice, and nothing is lost.
+#[test]
+fn guests_go_on_over_upgrades_and_each_packet_comes_once() {
+    go_on(Kept::upgrade, true);
+}
+
+/// `exactly`: each packet comes once.
+fn go_on(end: fn(&Kept), exactly: bool) {
     const LIVES: u8 = 5;
     const FRAMES: u8 = 20;
     let mut daemon = Kept::new(2);
@@ -107,7 +124,7 @@ fn guests_go_on_while_a_keeper_starts_one_worker_after_the_other() {
         }
         // Somewhere among them.
         std::thread::sleep(Duration::from_micros(40 * u64::from(life)));
-        daemon.kill();
+        end(&daemon);
         for number in first + FRAMES..first + 2 * FRAMES {
             a.send(1, &frame(2, 1, number));
         }
@@ -115,6 +132,12 @@ fn guests_go_on_while_a_keeper_starts_one_worker_after_the_other() {
         daemon.wait();
     }
     let numbers: Vec<u8> = came.iter().map(|frame| frame[20]).collect();
+    if exactly {
+        // The last life's were never asked for.
+        let all: Vec<u8> = (0..(2 * LIVES - 2) * FRAMES).collect();
+        assert_eq!(numbers, all);
+        return;
+    }
     let mut first = numbers.clone();
     let mut seen = std::collections::BTreeSet::new();
     first.retain(|number| seen.insert(*number));
