@@ -52,19 +52,25 @@ impl Kept {
         }
     }
 
-    /// Has the worker hand over to the next one.
-    fn upgrade(&self) {
-        let keeper = Pid::from_raw(self.process.id().cast_signed()).expect("a pid");
-        kill_process(keeper, Signal::USR2).expect("sent");
-    }
-
-    /// Kills the worker, and returns when it is dead. The next one begins at once.
-    fn kill(&self) {
+    fn worker(&self) -> Pid {
         let id = self.process.id();
         let children = format!("/proc/{id}/task/{id}/children");
         let children = std::fs::read_to_string(children).expect("of a process");
         let worker = children.trim().parse().ok().and_then(Pid::from_raw);
-        let worker = worker.expect("one worker");
+        worker.expect("one worker")
+    }
+
+    /// Has the worker hand over to the next one, and returns when it has ended.
+    fn upgrade(&self) {
+        let worker = self.worker();
+        let keeper = Pid::from_raw(self.process.id().cast_signed()).expect("a pid");
+        kill_process(keeper, Signal::USR2).expect("sent");
+        until("it has ended", || test_kill_process(worker).is_err());
+    }
+
+    /// Kills the worker, and returns when it is dead. The next one begins at once.
+    fn kill(&self) {
+        let worker = self.worker();
         kill_process(worker, Signal::KILL).expect("killed");
         until("it is dead", || test_kill_process(worker).is_err());
     }
