@@ -43,6 +43,20 @@ pub fn binary() -> Result<PathBuf> {
     std::path::absolute(&path).map_err(Error::io("find hypernic"))
 }
 
+/// Copies a program that is to be run. Another process writes: a descriptor of ours for writing may be open in a child of
+/// another thread still when the copy is to run (`ETXTBSY`).
+///
+/// # Errors
+/// It cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let mut copy = Command::new("cp");
+    let copied = copy.arg(from).arg(to).status();
+    let copied = copied.map_err(Error::io(format!("copy {}", from.display())))?;
+    let failed = || std::io::Error::other(copied.to_string());
+    let done = copied.success().then_some(()).ok_or_else(failed);
+    done.map_err(Error::io(format!("copy {}", from.display())))
+}
+
 /// A folder for a test's sockets and files. Its path is short enough for a socket address (107 bytes), which that
 /// of a long `$TMPDIR` would not be.
 ///

@@ -20,7 +20,7 @@ pub mod torture;
 pub mod wired;
 
 pub use counters::Counters;
-pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
+pub use daemon::{Daemon, Launch, LogLine, binary, copy_program, scratch};
 pub use error::{Error, Result};
 pub use holdings::Holdings;
 pub use lab::{Lab, mac};

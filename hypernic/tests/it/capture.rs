@@ -12,7 +12,7 @@ use control::{CaptureList, CaptureStart, Captures, Client, NicRemove, ask};
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
 
-use crate::lab::{HYPERNIC, Lab};
+use crate::lab::{HYPERNIC, Lab, copy_program};
 
 /// Wireshark takes no programs from other folders when root runs it.
 const OPERATOR: u32 = 61_004;
@@ -250,7 +250,7 @@ fn wireshark_lists_nics_and_captures_from_them() {
     let lab = lab();
     let folder = lab.dir.path().join("extcap");
     std::fs::create_dir(&folder).expect("folder");
-    std::fs::copy(HYPERNIC, folder.join("hypernic-extcap")).expect("copy");
+    copy_program(&folder.join("hypernic-extcap"));
     // Where all may go.
     std::fs::set_permissions(lab.dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
     let wireshark = |program: &str| {

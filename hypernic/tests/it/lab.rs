@@ -13,6 +13,13 @@ use tempfile::TempDir;
 pub const HYPERNIC: &str = env!("CARGO_BIN_EXE_hypernic");
 const LONG: Duration = Duration::from_secs(60);
 
+/// Copies the program. Another process writes: a descriptor of ours for writing may be open in a child of another thread still
+/// when the copy is to run (`ETXTBSY`).
+pub fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(HYPERNIC).arg(to).status();
+    assert!(copied.expect("cp").success(), "it cannot be copied");
+}
+
 /// A daemon of its own process, with a control socket.
 pub struct Lab {
     pub dir: TempDir,

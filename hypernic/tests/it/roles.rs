@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use crate::lab::{HYPERNIC, Lab};
+use crate::lab::{Lab, copy_program};
 
 const MONITOR: u32 = 61_001;
 const OPERATOR: u32 = 61_002;
@@ -36,7 +36,7 @@ fn lab() -> Lab {
     // Where all may go, and the program that all may run.
     let at = lab.dir.path();
     std::fs::set_permissions(at, PermissionsExt::from_mode(0o755)).expect("mode");
-    std::fs::copy(HYPERNIC, at.join("hypernic")).expect("copy");
+    copy_program(&at.join("hypernic"));
     lab
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use guest_mem::Prot;
-use hypernic_tests::{Daemon, Launch, binary, scratch};
+use hypernic_tests::{Daemon, Launch, binary, copy_program, scratch};
 use rig::{Boot, GuestConfig, Rig};
 use vfio_user::Client;
 
@@ -242,7 +242,7 @@ fn a_tap_without_permission() {
         // As an unprivileged user, who must be able to reach the program and the folder.
         use std::os::unix::fs::PermissionsExt;
         let copy = dir.path().join("hypernic");
-        std::fs::copy(binary().unwrap(), &copy).unwrap();
+        copy_program(&binary().unwrap(), &copy).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let mut command = Command::new("setpriv");
         command

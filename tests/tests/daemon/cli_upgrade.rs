@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hypernic_tests::{Daemon, Holdings, LONG, Launch, binary, scratch};
+use hypernic_tests::{Daemon, Holdings, LONG, Launch, binary, copy_program, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
@@ -144,14 +144,14 @@ fn the_program_that_is_on_disk_by_then_goes_on() {
     let dir = scratch().unwrap();
     let sockets = two(&dir);
     let program = dir.path().join("hypernic");
-    std::fs::copy(binary().unwrap(), &program).unwrap();
+    copy_program(&binary().unwrap(), &program).unwrap();
     let mut daemon = lan(&program, &sockets, &[]);
     let pid = daemon.id();
     let mut client = Client::connect(&sockets[0]).unwrap();
     let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     // As a package manager does: another file under the same name.
     let next = dir.path().join("hypernic.new");
-    std::fs::copy(binary().unwrap(), &next).unwrap();
+    copy_program(&binary().unwrap(), &next).unwrap();
     std::fs::rename(&next, &program).unwrap();
     assert!(exe(pid).to_string_lossy().ends_with("(deleted)"));
     upgrade(&mut daemon);
@@ -267,11 +267,12 @@ fn the_command_asks_the_next_program_first() {
     assert!(good && said.contains("with 6 NICs"), "{said}{log}");
     let worker = daemon.worker();
     // Programs that cannot go on, or are none.
-    let script = at("refuses");
-    std::fs::write(&script, "#!/bin/sh\necho 'not with me' >&2\nexit 1\n").unwrap();
-    let mut mode = std::fs::metadata(&script).unwrap().permissions();
+    let (script, text) = (at("refuses"), at("text"));
+    std::fs::write(&text, "#!/bin/sh\necho 'not with me' >&2\nexit 1\n").unwrap();
+    let mut mode = std::fs::metadata(&text).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
-    std::fs::set_permissions(&script, mode).unwrap();
+    std::fs::set_permissions(&text, mode).unwrap();
+    copy_program(&text, &script).unwrap();
     for (program, why) in [
         (script.as_path(), "not with me"),
         (Path::new("/nowhere"), "No such file"),
@@ -295,7 +296,7 @@ fn the_command_asks_the_next_program_first() {
     config(&["rollback"]);
     assert_eq!(daemon.worker(), worker);
     let other = at("another");
-    std::fs::copy(binary().unwrap(), &other).unwrap();
+    copy_program(&binary().unwrap(), &other).unwrap();
     for program in [None, Some(other.display().to_string()), None] {
         let before = daemon.worker();
         let words: Vec<_> = program
