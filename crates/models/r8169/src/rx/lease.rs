@@ -298,7 +298,7 @@ mod tests {
             for (len, count) in [(8, 4), (8, 20), (64, 40), (100, 100), (64, 100)] {
                 let [alone, crowded] = [0, 1].map(|_| Guest::new(len, size));
                 // An empty buffer is counted once.
-                [&alone, &crowded].map(|guest| guest.give(1, 0));
+                [&alone, &crowded].iter().for_each(|guest| guest.give(1, 0));
                 let frames: Vec<_> = (0..count).map(frame).collect();
                 crowded.chip.rx.lock().crowd();
                 let dealt = [&alone, &crowded].map(|guest| guest.offer(&frames));
