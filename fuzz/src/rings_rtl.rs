@@ -1,4 +1,5 @@
-//! Rings of the RTL8168C and the RTL8168H: descriptors of every kind, buffers of every size, and registers that change under a NIC that works.
+//! Rings of the RTL8168C and the RTL8168H: descriptors of every kind, buffers of every size, and registers that change
+//! under a NIC that works.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use datapath::counters::count;
+use datapath::is_magic;
 use frame::Frame;
 use model::{Env, Pme, PmeWrite};
 use parking_lot::Mutex;
@@ -309,17 +310,10 @@ impl Seen<'_> {
         matched
     }
 
-    /// Six bytes of ones, and the station address sixteen times, anywhere behind the addresses.
     fn magic(&self) -> bool {
-        let low = self.at.file.get_at(self.at.ids.ral, 0).to_le_bytes();
-        let high = self.at.file.get_at(self.at.ids.rah, 0).to_le_bytes();
-        let mut pattern = [0xff; 17 * 6];
-        for copy in pattern[6..].as_chunks_mut::<6>().0 {
-            copy[..4].copy_from_slice(&low);
-            copy[4..].copy_from_slice(&high[..2]);
-        }
-        let body = self.bytes.get(12..).unwrap_or_default();
-        body.windows(pattern.len()).any(|w| w == pattern)
+        let [a, b, c, d] = self.at.file.get_at(self.at.ids.ral, 0).to_le_bytes();
+        let [e, f, ..] = self.at.file.get_at(self.at.ids.rah, 0).to_le_bytes();
+        is_magic(self.bytes, [a, b, c, d, e, f])
     }
 
     /// What follows an Ethernet header of this type, behind a VLAN tag or without.

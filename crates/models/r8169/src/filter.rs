@@ -28,6 +28,13 @@ pub(crate) fn is_station(file: &File, dst: [u8; 6]) -> bool {
         && file.get(r::IDR4_5) == u32::from_le_bytes([e, f, 0, 0])
 }
 
+/// The own address.
+fn station(file: &File) -> [u8; 6] {
+    let [a, b, c, d] = file.get(r::IDR0_3).to_le_bytes();
+    let [e, f, ..] = file.get(r::IDR4_5).to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
 /// Which of the 64 bits of MAR an address has: the upper six of its big-endian CRC.
 fn hash(dst: [u8; 6]) -> u32 {
     let crc = u32::from_le_bytes(datapath::fcs_of(&dst));

@@ -226,6 +226,10 @@ pub(crate) struct RxTally {
     /// Descriptors filled.
     pub buffers: u32,
     pub groups: [u64; 3],
+    /// Frames that the filter refused.
+    pub filtered: u32,
+    /// Buffers of 0 bytes that were met.
+    pub empty: u32,
     pub errors: u32,
     pub fault: bool,
 }
@@ -238,6 +242,8 @@ impl RxTally {
             bytes,
             buffers,
             groups,
+            filtered,
+            empty,
             errors,
             fault,
         } = other;
@@ -247,6 +253,8 @@ impl RxTally {
         for (sum, n) in self.groups.iter_mut().zip(groups) {
             *sum += n;
         }
+        self.filtered += filtered;
+        self.empty += empty;
         self.errors += errors;
         self.fault |= fault;
     }

@@ -1,19 +1,18 @@
 //! Which frames wake a guest, and which registers ask for them.
 
+use datapath::is_magic;
 use frame::Frame;
 use regs::File;
 
 use crate::core::queues::Group;
 use crate::core::wake::event;
-use crate::filter::{is_hashed, is_station};
+use crate::filter::{is_hashed, is_station, station};
 use crate::regs as r;
 use crate::regs::bits::{config3, config5};
 use crate::regs::variant::Variant;
 
 /// Bytes in which a magic packet is looked for.
 const WINDOW: usize = 1536;
-/// Six bytes of ones and sixteen times the address.
-const MAGIC: usize = 17 * 6;
 
 /// The events that CONFIG3 and CONFIG5 name.
 pub(crate) fn asked(file: &File) -> u8 {
@@ -47,22 +46,10 @@ pub(crate) fn events(variant: Variant, file: &File, armed: u8, frame: &Frame<'_>
         Group::Multicast => return 0,
     };
     let sought = armed & event::MAGIC != 0;
-    let magic = if sought && is_magic(file, bytes) {
+    let magic = if sought && is_magic(bytes, station(file)) {
         event::MAGIC
     } else {
         0
     };
     (group | magic) & armed
-}
-
-/// Anywhere behind the addresses.
-fn is_magic(file: &File, bytes: &[u8]) -> bool {
-    let [a, b, c, d] = file.get(r::IDR0_3).to_le_bytes();
-    let [e, f, ..] = file.get(r::IDR4_5).to_le_bytes();
-    let mut pattern = [0xff; MAGIC];
-    for copy in pattern[6..].as_chunks_mut::<6>().0 {
-        *copy = [a, b, c, d, e, f];
-    }
-    let body = bytes.get(12..).unwrap_or_default();
-    body.windows(MAGIC).any(|window| window == pattern)
 }

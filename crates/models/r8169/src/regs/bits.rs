@@ -108,8 +108,8 @@ pub mod eri {
     pub const SPACE: u32 = 0x00ff_0000;
 }
 
-/// The command bit of PHYAR, OCPDR, GPHY_OCP, CSIAR, ERIAR, EPHYAR and EFUSEAR: written 1 for a write, which clears it, and 0 for a read,
-/// which sets it.
+/// The command bit of PHYAR, OCPDR, GPHY_OCP, CSIAR, ERIAR, EPHYAR and EFUSEAR: written 1 for a write, which clears it, and 0
+/// for a read, which sets it.
 pub const FLAG: u32 = 1 << 31;
 
 /// PHYAR and EPHYAR.

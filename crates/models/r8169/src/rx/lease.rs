@@ -14,11 +14,11 @@ use wire::Gso;
 use crate::core::chip::Chip;
 use crate::core::queues::{Group, RxState, RxTally};
 use crate::filter;
-use crate::rx::offer::{enter, place_all};
+use crate::rx::offer::{enter, place_wanted};
 use crate::rx::place::{Placing, Settings};
 
-/// Most frames of a lease.
-const MOST: usize = 64;
+/// Most frames of a lease: they have a bit each.
+const MOST: usize = u64::BITS as usize;
 
 /// The receive ring, locked.
 pub(super) type Locked<'c> = Guard<'c, RxState, u32>;
@@ -26,6 +26,31 @@ pub(super) type Locked<'c> = Guard<'c, RxState, u32>;
 thread_local! {
     /// Storage of a lease, kept from one to the next.
     static SPARE: Cell<RxState> = Cell::default();
+}
+
+/// What descriptors were counted for. Registers may say something else when they are filled, and frames that then took fewer would leave
+/// some behind at which the driver stops.
+struct Reserved {
+    settings: Settings,
+    /// The first of the frames, with those that the filter refuses.
+    frames: usize,
+    /// A bit for each that it does not.
+    wanted: u64,
+}
+
+impl Reserved {
+    /// Fills what was reserved. Returns how many frames were dealt with: fewer if descriptors are not as they were.
+    fn fill(
+        &self,
+        chip: &Chip,
+        view: &View<'_>,
+        own: &mut RxState,
+        (batch, picks): (&Batch<'_>, &[u16]),
+    ) -> usize {
+        let wanted = |at, _| self.wanted >> at & 1 != 0;
+        let frames = (batch, &picks[..self.frames]);
+        place_wanted((chip, view), self.settings, own, frames, wanted)
+    }
 }
 
 /// An open lease: closed when it is dropped, come what may.
@@ -81,14 +106,14 @@ pub(super) fn place<'c>(
         return (0, state);
     };
     let begin = state.next;
-    let (reserved, some) = reserve(chip, view, &mut state, batch, picks);
+    let reserved = reserve(chip, view, &mut state, batch, picks);
     let end = state.next;
     let mut open = Open {
         chip,
         ticket: Some(ticket),
         end,
     };
-    if !some {
+    if reserved.wanted == 0 {
         open.end(&mut state);
         return (0, state);
     }
@@ -96,39 +121,39 @@ pub(super) fn place<'c>(
     let mut own = SPARE.take();
     own.reset();
     own.next = begin;
-    // Whatever registers and descriptors say now. If both are one place, it is all of the ring or nothing.
+    // Whatever descriptors say now. If both are one place, it is all of the ring or nothing.
     own.fence = (end != begin).then_some(end);
-    let placed = place_all(chip, view, &mut own, batch, &picks[..reserved]);
+    let placed = reserved.fill(chip, view, &mut own, (batch, picks));
     // Its guest has taken back what it had given.
-    count(&chip.counters.rx_missed, (reserved - placed) as u64);
+    count(&chip.counters.rx_missed, (reserved.frames - placed) as u64);
     let done = std::mem::take(&mut own.tally);
     SPARE.set(own);
     let state = open.close();
     enter(chip, &done);
     tally.add(&done);
-    (reserved, state)
+    (reserved.frames, state)
 }
 
-/// Takes descriptors for the first of these frames, as far as they go as they are. Returns how many, with those that the filter
-/// refuses, and whether there were descriptors for some.
+/// Takes descriptors for the first of these frames, as far as they go as they are.
 fn reserve(
     chip: &Chip,
     view: &View<'_>,
     state: &mut RxState,
     batch: &Batch<'_>,
     picks: &[u16],
-) -> (usize, bool) {
+) -> Reserved {
     let begin = state.next;
-    let mut some = false;
+    let settings = Settings::of(chip);
+    let mut wanted = 0;
     let mut placing = Placing {
         chip,
         view,
-        settings: Settings::of(chip),
+        settings,
         state,
         group: Group::Station,
         station: false,
     };
-    let fits = |pick: &&u16| {
+    let fits = |(at, pick): &(usize, &u16)| {
         let Some(frame) = batch.get(usize::from(**pick)) else {
             return true;
         };
@@ -136,20 +161,24 @@ fn reserve(
             return false;
         }
         let dst = frame.head().first_chunk::<6>();
-        let wanted = dst.is_some_and(|dst| filter::accepts(chip.variant, &chip.file, *dst));
-        if !wanted {
+        if !dst.is_some_and(|dst| filter::accepts(chip.variant, &chip.file, *dst)) {
             return true;
         }
         let taken = placing.reserve(&frame);
         if taken {
             // They still have OWN.
             placing.state.fence.get_or_insert(begin);
-            some = true;
+            wanted |= 1 << at;
         }
         taken
     };
-    let frames = picks.iter().take(MOST).take_while(fits).count();
-    (frames, some)
+    let all = picks.iter().take(MOST).enumerate();
+    let frames = all.take_while(fits).count();
+    Reserved {
+        settings,
+        frames,
+        wanted,
+    }
 }
 
 #[cfg(test)]
@@ -268,6 +297,8 @@ mod tests {
         for size in [1536, 256, 64] {
             for (len, count) in [(8, 4), (8, 20), (64, 40), (100, 100), (64, 100)] {
                 let [alone, crowded] = [0, 1].map(|_| Guest::new(len, size));
+                // An empty buffer is counted once.
+                [&alone, &crowded].iter().for_each(|guest| guest.give(1, 0));
                 let frames: Vec<_> = (0..count).map(frame).collect();
                 crowded.chip.rx.lock().crowd();
                 let dealt = [&alone, &crowded].map(|guest| guest.offer(&frames));
@@ -305,10 +336,8 @@ mod tests {
         assert_eq!(guest.offer(&frames), 5);
     }
 
-    /// A guest that takes back what it had given costs frames, and nobody's descriptors but its own.
-    #[test]
-    fn descriptors_that_are_taken_back_cost_their_frames() {
-        let guest = Guest::new(8, 1536);
+    /// Four frames, reserved in a ring of eight, something that changes, and how many of them are filled.
+    fn reserved_then(guest: &Guest, change: impl FnOnce()) -> usize {
         let frames: Vec<_> = (0..4).map(|n| plain(MAC, 60 + n)).collect();
         let view = guest.env.memory.view();
         let mut batch = Batch::new();
@@ -320,15 +349,32 @@ mod tests {
         let picks = batch.all_picks(&mut room);
         let mut state = guest.chip.rx.lock();
         let reserved = reserve(&guest.chip, &view, &mut state, &batch, picks);
-        assert_eq!(reserved, (4, true));
+        assert_eq!((reserved.frames, reserved.wanted), (4, 0b1111));
         assert_eq!(state.next, 4);
         let mut own = RxState {
             fence: Some(4),
             ..RxState::default()
         };
-        guest.give(1, 30);
-        assert_eq!(place_all(&guest.chip, &view, &mut own, &batch, picks), 3);
+        change();
+        let filled = reserved.fill(&guest.chip, &view, &mut own, (&batch, picks));
         let owned: Vec<_> = (0..8).filter(|i| guest.has_own(*i)).collect();
         assert_eq!(owned, [4, 5, 6, 7]);
+        filled
+    }
+
+    /// A guest that takes back what it had given costs frames, and nobody's descriptors but its own.
+    #[test]
+    fn descriptors_that_are_taken_back_cost_their_frames() {
+        let guest = Guest::new(8, 1536);
+        assert_eq!(reserved_then(&guest, || guest.give(1, 30)), 3);
+    }
+
+    /// Neither the filter nor the limit of their length leaves descriptors behind that were taken by what they said before.
+    #[test]
+    fn registers_that_change_under_a_lease_leave_no_descriptor_behind() {
+        for (id, value) in [(r::RCR, 0), (r::RMS, 40 << 16), (r::IDR0_3, 0)] {
+            let guest = Guest::new(8, 1536);
+            assert_eq!(reserved_then(&guest, || guest.chip.file.set(id, value)), 4);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Frames one after the other, each placed whole or not at all.
 
-use datapath::counters::count_alone;
+use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
 use frame::{Batch, Frame};
 use guest_mem::View;
@@ -15,6 +15,8 @@ use crate::rx::place::{Placed, Placing, Settings};
 pub(super) fn enter(chip: &Chip, tally: &RxTally) {
     count_alone(&chip.counters.rx_frames, tally.frames.into());
     count_alone(&chip.counters.rx_bytes, tally.bytes);
+    count(&chip.counters.rx_filtered, tally.filtered.into());
+    count(&chip.counters.rx_empty_buffer, tally.empty.into());
     chip.stats.add(Stat::RxOk, tally.frames.into());
     chip.stats.add(Stat::RxError, tally.errors.into());
     for (group, n) in Group::ALL.iter().zip(tally.groups) {
@@ -30,14 +32,26 @@ pub(super) fn place_all(
     batch: &Batch<'_>,
     picks: &[u16],
 ) -> usize {
+    let wanted = |_, dst| filter::accepts(chip.variant, &chip.file, dst);
     let settings = Settings::of(chip);
+    place_wanted((chip, view), settings, state, (batch, picks), wanted)
+}
+
+/// The same by what was decided before: whether the frame of a pick, by its place among them, is `wanted`.
+pub(super) fn place_wanted(
+    (chip, view): (&Chip, &View<'_>),
+    settings: Settings,
+    state: &mut RxState,
+    (batch, picks): (&Batch<'_>, &[u16]),
+    wanted: impl Fn(usize, [u8; 6]) -> bool,
+) -> usize {
     for (at, pick) in picks.iter().enumerate() {
         let Some(frame) = batch.get(usize::from(*pick)) else {
             continue;
         };
         let dst = frame.head().first_chunk::<6>().copied();
-        let Some(dst) = dst.filter(|dst| filter::accepts(chip.variant, &chip.file, *dst)) else {
-            count_alone(&chip.counters.rx_filtered, 1);
+        let Some(dst) = dst.filter(|dst| wanted(at, *dst)) else {
+            state.tally.filtered += 1;
             continue;
         };
         let mut placing = Placing {
@@ -55,13 +69,13 @@ pub(super) fn place_all(
     picks.len()
 }
 
-/// Gives the driver a frame. `false`: there are too few descriptors, and nothing has changed.
+/// Gives the driver a frame; with a lease, without the lock. `false`: there are too few descriptors, and nothing has changed.
 fn offer(placing: &mut Placing<'_, '_>, frame: &Frame<'_>) -> bool {
     with_expanded(frame, |offered| match offered {
         Offered::Whole => all(placing, |i| (i == 0).then_some(*frame)),
         Offered::Expanded(frames) => all(placing, |i| frames.get(i)),
         Offered::Invalid => {
-            count_alone(&placing.chip.counters.rx_invalid, 1);
+            count(&placing.chip.counters.rx_invalid, 1);
             true
         }
     })
@@ -77,7 +91,7 @@ fn all<'b>(placing: &mut Placing<'_, '_>, frames: impl Fn(usize) -> Option<Frame
         i += 1;
         match placing.one(&frame) {
             Placed::Yes => {}
-            Placed::No(counter) => count_alone(counter, 1),
+            Placed::No(counter) => count(counter, 1),
             Placed::NoRoom => {
                 placing.state.next = begin;
                 placing.state.tally = tally;

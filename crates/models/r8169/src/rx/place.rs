@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use datapath::counters::count_alone;
+use datapath::counters::count;
 use datapath::{FCS, Finish, Layout, MIN_FRAME, with_places};
 use frame::{Frame, work};
 use guest_mem::{View, WriteSlice};
@@ -194,7 +194,7 @@ impl<'a> Placing<'a, '_> {
             // The descriptors are given back with an error, or the ring would stand still.
             tally.errors += 1;
             tally.fault = true;
-            count_alone(&self.chip.counters.rx_dma_fault, 1);
+            count(&self.chip.counters.rx_dma_fault, 1);
             opts1 |= rx::ERROR;
         }
         self.complete((opts1, opts2), total);
@@ -223,9 +223,7 @@ impl<'a> Placing<'a, '_> {
             match fetch(self.view, self.settings.base, at) {
                 Ok(Some(desc)) => {
                     let size = (desc.opts1 & rx::LENGTH) as usize;
-                    if size == 0 {
-                        count_alone(&self.chip.counters.rx_empty_buffer, 1);
-                    }
+                    self.state.tally.empty += u32::from(size == 0);
                     left -= left.min(size);
                     at = desc.next();
                     self.state.descs.push(desc);
@@ -342,7 +340,7 @@ pub(super) fn publish(chip: &Chip, view: &View<'_>, base: u64, filled: &mut Vec<
             .write_release(place(base, index), &words.to_le_bytes())
             .is_err()
         {
-            count_alone(&chip.counters.rx_dma_fault, 1);
+            count(&chip.counters.rx_dma_fault, 1);
         }
     }
 }

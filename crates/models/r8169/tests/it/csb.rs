@@ -5,7 +5,7 @@ mod stream;
 
 use crate::common::*;
 use csb::{NONE, at};
-use hypernic_r8169::{Config, new};
+use hypernic_r8169::{Config, Variant, new};
 use model::{PciState, Progress, ResetKind, Watch};
 use model_testkit::CountedWake;
 use std::sync::Arc;
@@ -76,6 +76,25 @@ fn without_the_operators_word_there_is_none() {
     let ids = (offered.subsystem_vendor, offered.subsystem);
     assert_eq!(ids, (0x10ec, 0x1101));
     assert_eq!(offered.device, 0x8168);
+}
+
+/// Registers and descriptors differ, the block does not.
+#[test]
+fn a_block_serves_each_chip() {
+    for variant in [Variant::Rtl8168C, Variant::Rtl8168H, Variant::Rtl8169S] {
+        let config = Config {
+            csb: true,
+            ..Config::of(variant, MAC)
+        };
+        let mut m = at_work_with(config, LEN);
+        assert!(send(&m, 0, &plain(PEER, 100)), "{variant:?}");
+        m.w8(reg::TX_POLL, 0x40);
+        assert_eq!(m.wire.take(), [plain(PEER, 100)], "{variant:?}");
+        assert_eq!(get(&m, at::HOST_TDH), 1, "{variant:?}");
+        assert_eq!(m.offer(&[&plain(MAC, 100)]), 1);
+        assert_eq!(get(&m, at::HOST_RDH), 1, "{variant:?}");
+        assert_eq!(get(&m, at::HOST_ISR) as u16 & (ROK | TOK), ROK | TOK);
+    }
 }
 
 #[test]
