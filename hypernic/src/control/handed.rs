@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use control::{Call, Failure};
+use parking_lot::RwLock;
 
 use crate::host::Host;
 use crate::spec::PortSpec;
@@ -78,11 +79,11 @@ impl Handed {
     }
 
     /// The host keeps what it needs; the rest is closed.
-    pub fn keep(self, host: &mut Host) {
+    pub fn keep(self, host: &RwLock<Host>) {
         let wanted = self.fds.into_iter().filter(|(_, wanted)| *wanted);
         let wanted: Vec<_> = wanted.map(|(fd, _)| fd).collect();
         if !wanted.is_empty() {
-            host.keep(wanted);
+            host.write().keep(wanted);
         }
     }
 }
