@@ -193,8 +193,7 @@ fn units(host: &HostConfig) -> BTreeMap<&str, Unit<'_>> {
         );
     }
     for nic in &host.nics {
-        let chip = nic.vf.as_ref().map(|vf| &vf.chip).or(nic.rules.as_ref());
-        let name = chip.unwrap_or(&nic.name).as_str();
+        let name = nic.of_chip().unwrap_or(&nic.name).as_str();
         let new = || Unit {
             chip: None,
             nics: Vec::new(),

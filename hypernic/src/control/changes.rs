@@ -153,8 +153,9 @@ pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
 
 /// A function of a chip stays with it.
 fn may_go(nic: &NicConfig) -> Result<(), Failure> {
-    let chip = nic.vf.as_ref().map(|vf| &vf.chip).or(nic.rules.as_ref());
-    let Some(chip) = chip else { return Ok(()) };
+    let Some(chip) = nic.of_chip() else {
+        return Ok(());
+    };
     Err(Failure::InUse {
         kind: "NIC".into(),
         name: nic.name.clone(),
@@ -221,12 +222,8 @@ pub(super) fn remove_switch(host: &mut Host, call: &SwitchRemove) -> Outcome {
 /// The NICs and chips on a switch.
 pub(super) fn users(host: &HostConfig, switch: &str) -> Vec<String> {
     let port = PortSpec::Switch(switch.to_owned());
-    let alone = |nic: &&NicConfig| nic.vf.is_none() && nic.rules.is_none();
-    let nics = host
-        .nics
-        .iter()
-        .filter(alone)
-        .filter(|nic| nic.port == port);
+    let alone = |nic: &&NicConfig| nic.of_chip().is_none() && nic.port == port;
+    let nics = host.nics.iter().filter(alone);
     let chips = host.chips.iter().filter(|chip| chip.port == port);
     let nics = nics.map(|nic| nic.name.clone());
     nics.chain(chips.map(|chip| chip.name.clone())).collect()
@@ -281,6 +278,10 @@ pub(super) fn remove_port(host: &mut Host, call: &PortRemove) -> Outcome {
     }
     keep(written)?;
     Ok(true)
+}
+
+pub(super) fn no_nic(host: &Host, name: &str) -> Failure {
+    Failure::unknown("NIC", name, host.nic_names())
 }
 
 pub(super) fn no_switch(host: &HostConfig, name: &str) -> Failure {

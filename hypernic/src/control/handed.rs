@@ -53,15 +53,12 @@ impl Handed {
 
     fn port(&mut self, word: &mut String) -> Result<(), Failure> {
         // What is no port is refused by what reads it.
-        let place = match word.parse() {
-            Ok(PortSpec::TapFd(place) | PortSpec::StreamFd(place)) => place,
-            _ => return Ok(()),
-        };
-        let number = self.number(place.unsigned_abs())?;
-        let Some((kind, _)) = word.split_once('=') else {
-            return Ok(());
-        };
-        *word = format!("{kind}={number}");
+        if let Ok(port) = word.parse::<PortSpec>()
+            && let Some(place) = port.fd()
+        {
+            let number = self.number(place.unsigned_abs())?;
+            *word = port.with_fd(number).to_string();
+        }
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use port::capture::{Capture, CaptureOptions, SystemClock};
 use rustix::event::{PollFd, PollFlags};
 use vale::{Switch, Witness};
 
+use super::changes::no_nic;
 use super::connection::{Caller, Connection, Over};
 use super::dispatch;
 use crate::host::Host;
@@ -131,9 +132,7 @@ impl Lives {
         }
         let host = host.read();
         let Some(probe) = host.probe(&call.nic) else {
-            let is = host.as_is();
-            let known = is.nics.iter().map(|nic| nic.name.as_str());
-            return Err(Failure::unknown("NIC", &call.nic, known));
+            return Err(no_nic(&host, &call.nic));
         };
         let losing = match call.drops {
             Some(true) => Some(host.switch_of(&call.nic).ok_or_else(|| {

@@ -18,10 +18,7 @@ impl Host {
     pub fn lasting(&self) -> HostConfig {
         let mut is = self.configuration();
         let handed = |number: i32| self.handed.iter().any(|fd| fd.as_raw_fd() == number);
-        let stays = |port: &PortSpec| match port {
-            PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) => !handed(*fd),
-            _ => true,
-        };
+        let stays = |port: &PortSpec| !port.fd().is_some_and(handed);
         for switch in &mut is.switches {
             switch.ports.retain(stays);
         }
@@ -36,19 +33,14 @@ impl Host {
         if self.handed.is_empty() || self.trial.is_some() {
             return;
         }
-        let mut named = BTreeSet::new();
         let is = self.as_is();
         let ports = is.switches.iter().flat_map(|switch| &switch.ports);
-        for port in ports.chain(is.nics.iter().map(|nic| &nic.port)) {
-            if let PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) = port {
-                named.insert(*fd);
-            }
-        }
-        for nic in &is.nics {
-            if let SocketSpec::Fd(fd) = nic.socket {
-                named.insert(fd);
-            }
-        }
+        let ports = ports.chain(is.nics.iter().map(|nic| &nic.port));
+        let sockets = is.nics.iter().filter_map(|nic| match nic.socket {
+            SocketSpec::Fd(fd) => Some(fd),
+            SocketSpec::Path(_) => None,
+        });
+        let named: BTreeSet<_> = ports.filter_map(PortSpec::fd).chain(sockets).collect();
         self.handed.retain(|fd| named.contains(&fd.as_raw_fd()));
     }
 }
