@@ -128,13 +128,13 @@ fn not_while_running(plan: &Plan) -> Failure {
 }
 
 pub(super) fn confirm(host: &mut Host) -> Result<Changed, Failure> {
-    let trial = host.confirm();
-    let changed = trial.is_some();
+    // Before all else: without it, what is on trial still is.
+    let file = host.trial().and_then(|trial| trial.persist.as_ref());
+    let written = file.map(|(file, text)| Written::beside(file, text));
+    let written = written.transpose().map_err(Failure::failed)?;
+    let changed = host.confirm();
     upgrade::note(host);
-    if let Some((file, text)) = trial.and_then(|trial| trial.persist) {
-        let written = Written::beside(&file, &text).map_err(Failure::failed)?;
-        keep(Some(written))?;
-    }
+    keep(written)?;
     Ok(Changed {
         changed,
         generation: host.generation(),
