@@ -1,19 +1,17 @@
 //! A daemon that becomes another process, and may become another program, while guests use its NICs.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::MemfdFlags;
 
-use crate::config::{HostConfig, NicConfig, SocketSpec};
+use crate::config::HostConfig;
 use crate::error::Error;
 use crate::host::Host;
 use crate::left::AllLeft;
-use crate::spec::PortSpec;
 
 /// Where this program was when it started; another may be there later.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -54,28 +52,7 @@ pub fn possible(host: &Host) -> Result<(), String> {
             "a configuration is on trial; hypernic config confirm or rollback it first".into(),
         );
     }
-    let is = host.as_is();
-    let stream = |port: &PortSpec| matches!(port, PortSpec::StreamFd(_));
-    let given = |nic: &&NicConfig| matches!(nic.socket, SocketSpec::Fd(_)) || stream(&nic.port);
-    let mut names = is.nics.iter().filter(given).map(|nic| nic.name.clone());
-    let lasting = host.lasting();
-    let ports = is.switches.iter().zip(&lasting.switches);
-    let port = ports
-        .flat_map(|(now, then)| {
-            now.ports
-                .iter()
-                .filter(|port| stream(port) || !then.ports.contains(port))
-        })
-        .map(ToString::to_string);
-    let lost = is
-        .nics
-        .iter()
-        .filter(|nic| !lasting.nics.iter().any(|other| other.name == nic.name));
-    match names
-        .next()
-        .or_else(|| port.into_iter().next())
-        .or_else(|| lost.map(|nic| nic.name.clone()).next())
-    {
+    match host.bound() {
         Some(name) => Err(format!(
             "{name} was given a descriptor (--fd), and cannot go on in another process; give it a path or a name"
         )),
@@ -116,12 +93,7 @@ pub fn note(host: &Host) {
         return;
     }
     let text = host.lasting().to_text();
-    let made = threads::apart(move || {
-        let file = rustix::fs::memfd_create("what-runs", MemfdFlags::CLOEXEC)?;
-        let mut file = File::from(file);
-        file.write_all(text.as_bytes())?;
-        Ok::<_, std::io::Error>(OwnedFd::from(file))
-    });
+    let made = threads::apart(move || keeper::file_of("what-runs", text.as_bytes()));
     match made {
         Ok(file) => {
             drop(page.take(RUNS));

@@ -3,7 +3,9 @@
 //!
 //! The list is for the keeper, which knows nothing of what follows it.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,7 +31,7 @@ pub(crate) struct Head {
 /// What the worker before has left.
 #[derive(Debug)]
 pub struct Handover {
-    descriptors: Vec<RawFd>,
+    descriptors: HashSet<RawFd>,
     /// What it wrote behind the list.
     pub payload: Vec<u8>,
 }
@@ -37,9 +39,8 @@ pub struct Handover {
 impl Handover {
     /// Takes one of the descriptors over. `None`: it is not among them, was taken already, or is closed.
     pub fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
-        let at = self.descriptors.iter().position(|fd| *fd == number)?;
-        self.descriptors.swap_remove(at);
-        crate::sys::take_over(number)
+        let left = self.descriptors.remove(&number);
+        left.then(|| crate::sys::take_over(number)).flatten()
     }
 }
 
@@ -71,14 +72,22 @@ pub(crate) fn write(
     }
     bytes.extend(program);
     bytes.extend(payload);
-    let fd = rustix::fs::memfd_create("handover", MemfdFlags::CLOEXEC)?;
-    let mut file = std::fs::File::from(fd);
-    file.write_all(&bytes)?;
+    file_of("handover", &bytes)
+}
+
+/// A file in memory with these bytes, such as [`Shared::keep`](crate::Shared::keep) can leave to the next worker. `name` is what
+/// `/proc` calls it.
+///
+/// # Errors
+/// There is no memory or descriptor for it.
+pub fn file_of(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
     Ok(file.into())
 }
 
 /// Reads the list only.
-pub(crate) fn head(file: &std::fs::File) -> io::Result<Head> {
+pub(crate) fn head(file: &File) -> io::Result<Head> {
     let mut file = file;
     file.rewind()?;
     let mut head = [0; 16];
@@ -102,10 +111,10 @@ pub(crate) fn head(file: &std::fs::File) -> io::Result<Head> {
 
 /// Reads all of it.
 pub(crate) fn read(fd: OwnedFd) -> io::Result<Handover> {
-    let mut file = std::fs::File::from(fd);
+    let mut file = File::from(fd);
     let Head { descriptors, .. } = head(&file)?;
     let mut handover = Handover {
-        descriptors,
+        descriptors: descriptors.into_iter().collect(),
         payload: Vec::new(),
     };
     file.read_to_end(&mut handover.payload)?;
@@ -193,7 +202,7 @@ mod tests {
             let again = one.try_clone().expect("a descriptor");
             let number_of_it = std::os::fd::IntoRawFd::into_raw_fd(again);
             let fd = write(&[number_of_it], program, b"the rest").expect("written");
-            let file = std::fs::File::from(fd.try_clone().expect("a descriptor"));
+            let file = File::from(fd.try_clone().expect("a descriptor"));
             let found = head(&file).expect("a head");
             assert_eq!(found.descriptors, [number_of_it]);
             assert_eq!(found.program.as_deref(), program);
@@ -209,14 +218,12 @@ mod tests {
     fn what_is_no_handover_is_refused() {
         let sound = write(&[7, 8], Some(Path::new("/p")), b"x").expect("written");
         let mut sound_bytes = Vec::new();
-        let mut file = std::fs::File::from(sound);
+        let mut file = File::from(sound);
         file.rewind().expect("rewound");
         file.read_to_end(&mut sound_bytes).expect("read");
         let refused = |bytes: &[u8]| {
-            let fd = rustix::fs::memfd_create("bad", MemfdFlags::CLOEXEC).expect("a file");
-            let mut file = std::fs::File::from(fd);
-            file.write_all(bytes).expect("written");
-            head(&file).is_err()
+            let file = file_of("bad", bytes).expect("written");
+            head(&file.into()).is_err()
         };
         assert!(!refused(&sound_bytes));
         for len in 0..sound_bytes.len() - 1 {

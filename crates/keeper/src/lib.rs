@@ -31,8 +31,7 @@ mod handover;
 mod shared;
 mod sys;
 
-use std::collections::HashSet;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,11 +39,10 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::MemfdFlags;
 use rustix::net::{Shutdown, SocketType, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 
-pub use handover::Handover;
+pub use handover::{Handover, file_of};
 pub use shared::{Before, NicId, Shared, Thread, current};
 
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
@@ -113,12 +111,7 @@ pub fn start(options: Options) -> io::Result<Role> {
     if let Some(left) = &left {
         shared.begin_with(left);
         // They are ours, though the program before has opened them.
-        let head = shared.handover_head().unwrap_or_default();
-        let ours: Vec<RawFd> = shared
-            .kept()
-            .chain(head.descriptors)
-            .chain(shared.handover_file())
-            .collect();
+        let ours = shared.left_open();
         inherited.retain(|fd| !ours.contains(fd));
         ours.into_iter().for_each(|fd| sys::close_on_exec(fd, true));
     }
@@ -137,6 +130,7 @@ pub fn start(options: Options) -> io::Result<Role> {
         began: Instant::now(),
         deaths: Deaths::new(options.life),
         stopping: None,
+        handed_over: false,
     };
     let us = rustix::process::getpid();
     loop {
@@ -150,7 +144,8 @@ pub fn start(options: Options) -> io::Result<Role> {
         if let Some(code) = keeper.attend(worker) {
             return Ok(Role::Over(code));
         }
-        if let Some(program) = shared.handover_head().and_then(|head| head.program) {
+        let head = shared.handover_head().filter(|_| keeper.handed_over);
+        if let Some(program) = head.and_then(|head| head.program) {
             let why = become_program(shared, &program);
             eprintln!(
                 "hypernic: cannot become {}: {why}; going on as before",
@@ -186,12 +181,7 @@ fn become_worker(keeper: Pid, shared: &'static Shared, inherited: &[RawFd]) -> i
 /// What the worker before has left open, and what no page names: it is of no use without that worker's memory. Its peers see
 /// that it is closed.
 fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<()> {
-    let head = shared.handover_head().unwrap_or_default();
-    let kept: HashSet<RawFd> = shared
-        .kept()
-        .chain(head.descriptors)
-        .chain(shared.handover_file())
-        .collect();
+    let kept = shared.left_open();
     for fd in open_descriptors()? {
         if kept.contains(&fd) {
             continue;
@@ -207,22 +197,12 @@ fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<(
 
 /// Has another program go on in the place of this one, with all that the worker has left. Returns if that cannot be started.
 fn become_program(shared: &Shared, program: &Path) -> io::Error {
-    let left = shared.left();
-    let file = match rustix::fs::memfd_create("keeper", MemfdFlags::CLOEXEC) {
-        Ok(fd) => fd,
-        Err(errno) => return errno.into(),
+    let file = match handover::file_of("keeper", shared.left().lines().as_bytes()) {
+        Ok(file) => file,
+        Err(error) => return error,
     };
-    let mut file = std::fs::File::from(file);
-    if let Err(error) = file.write_all(left.lines().as_bytes()) {
-        return error;
-    }
-    let head = shared.handover_head().unwrap_or_default();
-    let named = left.kept.iter().map(|kept| kept.fd);
-    let all: Vec<RawFd> = named
-        .chain(head.descriptors)
-        .chain(left.handover)
-        .chain([file.as_raw_fd()])
-        .collect();
+    let mut all = shared.left_open();
+    all.insert(file.as_raw_fd());
     all.iter().for_each(|fd| sys::close_on_exec(*fd, false));
     let mut words = std::env::args_os();
     let mut command = Command::new(program);
@@ -290,6 +270,8 @@ struct Keeper {
     deaths: Deaths,
     /// Since when it is about to end.
     stopping: Option<Instant>,
+    /// The last worker has ended by itself, and left everything to the next.
+    handed_over: bool,
 }
 
 impl Keeper {
@@ -308,7 +290,10 @@ impl Keeper {
             let now = self.began.elapsed().as_secs() + 1;
             self.shared.blame(now, STRIKES, FORGIVEN.as_secs());
         }
-        if self.shared.handover_file().is_some() && self.stopping.is_none() {
+        // Not one that died before it took over what another has left: it would for ever.
+        self.handed_over =
+            self.shared.handover_file().is_some() && served.is_some() && self.stopping.is_none();
+        if self.handed_over {
             return None;
         }
         match self.deaths.next(end, served, self.stopping.is_some()) {

@@ -3,6 +3,7 @@
 //! A worker may die between any two stores, and it may have gone mad before. So the keeper believes nothing in here further
 //! than it must: numbers are checked before they are used as indices, and no pointer is in it.
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -325,6 +326,16 @@ impl Shared {
     pub(crate) fn handover_head(&self) -> Option<Head> {
         let file = sys::duplicate(self.handover_file()?)?;
         handover::head(&file.into()).ok()
+    }
+
+    /// All descriptors that the next worker finds open: those with names, and those of what a worker has left that ended by itself.
+    pub(crate) fn left_open(&self) -> HashSet<RawFd> {
+        let head = self.handover_head().unwrap_or_default();
+        let named = self.kept();
+        named
+            .chain(head.descriptors)
+            .chain(self.handover_file())
+            .collect()
     }
 
     /// All that the next program needs to know.

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -58,14 +58,18 @@ pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A descriptor of the same open file. `None`: no file has that number.
-pub(crate) fn duplicate(number: RawFd) -> Option<OwnedFd> {
+/// Asks the kernel about a number, which may be that of no open file.
+fn ask<T>(number: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>) -> Option<T> {
     if number < 0 {
         return None;
     }
     // SAFETY: borrowed for one call, which fails if it is not open.
-    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-    rustix::io::fcntl_dupfd_cloexec(file, 3).ok()
+    call(unsafe { BorrowedFd::borrow_raw(number) }).ok()
+}
+
+/// A descriptor of the same open file. `None`: no file has that number.
+pub(crate) fn duplicate(number: RawFd) -> Option<OwnedFd> {
+    ask(number, |file| rustix::io::fcntl_dupfd_cloexec(file, 3))
 }
 
 /// Says whether a descriptor is to be closed when the process becomes another program.
@@ -77,13 +81,8 @@ pub(crate) fn close_on_exec(number: RawFd, on: bool) {
 
 /// Device and inode of an open file. `None`: no file has that number.
 pub(crate) fn identity(number: RawFd) -> Option<[u64; 2]> {
-    if number < 0 {
-        return None;
-    }
-    // SAFETY: borrowed for one call, which fails if it is not open.
-    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-    let stat = rustix::fs::fstat(file).ok()?;
-    Some([stat.st_dev as u64, stat.st_ino as u64])
+    let stat = ask(number, |file| rustix::fs::fstat(file))?;
+    Some([stat.st_dev, stat.st_ino])
 }
 
 /// A set of signals as the kernel has it.

@@ -278,3 +278,14 @@ fn a_worker_gets_signals_when_it_serves() {
     // It has not said what it does with it.
     scene.worker(2);
 }
+
+/// A program that goes on, and whose workers die before they take anything over, is no reason to go on for ever.
+#[test]
+fn a_next_program_whose_workers_die_at_once_is_given_up() {
+    let mut scene = Scene::of("become-bad");
+    let mut lives = 0;
+    while scene.next_worker().is_some() {
+        lives += 1;
+    }
+    assert_eq!((lives, scene.end()), (6, keeper::GAVE_UP));
+}

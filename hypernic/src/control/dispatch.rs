@@ -21,6 +21,8 @@ pub(super) struct Subject<'a> {
     pub host: &'a RwLock<Host>,
     /// Counters that are not the host's.
     pub besides: &'a dyn Fn() -> Vec<Section>,
+    /// The caller is root, or the daemon's own user.
+    pub trusted: bool,
     /// Who captures.
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
@@ -67,7 +69,7 @@ impl Subject<'_> {
             Call::Described(call) => told(description(&call.interface)?),
             Call::StatusGet(_) => told(status(&host.read(), role)),
             Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
-            Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call)?),
+            Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call, self.trusted)?),
             Call::NicAdd(call) => change!(host, call, changes::add_nic),
             Call::NicRemove(call) => change!(host, call, changes::remove_nic),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),

@@ -26,7 +26,20 @@ pub(super) fn states(host: &Host, call: &UpgradeStates) -> Result<NicStates, Fai
     })
 }
 
-pub(super) fn begin(host: &Host, call: &UpgradeBegin) -> Result<UpgradeBegun, Failure> {
+/// `trusted`: the caller may name a program. The daemon runs it as itself, so that is for root and the daemon's own user, whatever
+/// role others have.
+pub(super) fn begin(
+    host: &Host,
+    call: &UpgradeBegin,
+    trusted: bool,
+) -> Result<UpgradeBegun, Failure> {
+    if call.program.is_some() && !trusted {
+        return Err(Failure::NotAllowed {
+            needs: "owner".into(),
+            role: "owner".into(),
+            message: "only root and the daemon's own user may name a program that the daemon becomes; leave it out".into(),
+        });
+    }
     upgrade::possible(host).map_err(Failure::failed)?;
     let program = match &call.program {
         Some(program) => {

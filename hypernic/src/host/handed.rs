@@ -14,17 +14,40 @@ impl Host {
         self.release();
     }
 
+    fn is_handed(&self, number: i32) -> bool {
+        self.handed.iter().any(|fd| fd.as_raw_fd() == number)
+    }
+
     /// What of this host another process can make again: all but what is made of these descriptors.
     pub fn lasting(&self) -> HostConfig {
         let mut is = self.configuration();
-        let handed = |number: i32| self.handed.iter().any(|fd| fd.as_raw_fd() == number);
-        let stays = |port: &PortSpec| !port.fd().is_some_and(handed);
+        let stays = |port: &PortSpec| !port.fd().is_some_and(|fd| self.is_handed(fd));
         for switch in &mut is.switches {
             switch.ports.retain(stays);
         }
-        let socket = |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if handed(fd));
+        let socket =
+            |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if self.is_handed(fd));
         is.nics.retain(|nic| stays(&nic.port) && socket(nic));
         is
+    }
+
+    /// The first NIC, chip or port that is made of a descriptor without which no other process could go on: a connection, which was
+    /// inherited or handed over, or a TAP that was handed over.
+    pub fn bound(&self) -> Option<String> {
+        let is = self.as_is();
+        let port = |port: &PortSpec| match port {
+            PortSpec::StreamFd(_) => true,
+            PortSpec::TapFd(fd) => self.is_handed(*fd),
+            _ => false,
+        };
+        let nic = |nic: &&NicConfig| matches!(nic.socket, SocketSpec::Fd(_)) || port(&nic.port);
+        let nics = is.nics.iter().filter(nic).map(|nic| nic.name.clone());
+        let chips = is.chips.iter().filter(|chip| port(&chip.port));
+        let ports = is.switches.iter().flat_map(|switch| &switch.ports);
+        let ports = ports.filter(|spec| port(spec)).map(ToString::to_string);
+        nics.chain(chips.map(|chip| chip.name.clone()))
+            .chain(ports)
+            .next()
     }
 
     /// Closes those that nothing is made of any more.

@@ -130,5 +130,12 @@ fn no_method_is_open_to_a_lower_role() {
         refused(MONITOR, call, "owner");
         refused(OPERATOR, call, "owner");
     }
+    // The daemon would run it as itself: an owner who is another user may not name it.
+    let output = run_as(&lab, OWNER, OWNER, "upgrade /bin/true");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("only root and the daemon's own user"),
+        "{said}"
+    );
     assert_eq!(lab.ran("config dump"), before);
 }

@@ -8,18 +8,26 @@ use hypernic_tests::{LONG, Lab, Launch, mac};
 use rig::{Error, Netns};
 use rustix::process::Signal;
 
+/// A network namespace with the TAP `t0`; `None`, said, where there can be none.
+fn with_a_tap(lab: &Lab) -> Option<Netns> {
+    let skipped = |why| eprintln!("skipped: {why}");
+    let netns = Netns::new(&lab.rig).map_err(skipped).ok()?;
+    match netns.tap("t0", Some("10.9.0.1/24")) {
+        Ok(()) => Some(netns),
+        Err(Error::CannotRun(why)) => {
+            skipped(why);
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
 #[test]
 fn guest_and_host_reach_each_other_through_a_tap() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let netns = match Netns::new(&lab.rig) {
-        Ok(netns) => netns,
-        Err(why) => return eprintln!("skipped: {why}"),
+    let Some(netns) = with_a_tap(&lab) else {
+        return;
     };
-    match netns.tap("t0", Some("10.9.0.1/24")) {
-        Ok(()) => {}
-        Err(Error::CannotRun(why)) => return eprintln!("skipped: {why}"),
-        Err(other) => panic!("{other}"),
-    }
     let mut daemon = Launch::within(&netns)
         .unwrap()
         .args(lab.run_args("n0", "tap:t0"))
@@ -63,15 +71,9 @@ fn guest_and_host_reach_each_other_through_a_tap() {
 #[test]
 fn a_tap_stays_attached_over_upgrades_and_crashes() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let netns = match Netns::new(&lab.rig) {
-        Ok(netns) => netns,
-        Err(why) => return eprintln!("skipped: {why}"),
+    let Some(netns) = with_a_tap(&lab) else {
+        return;
     };
-    match netns.tap("t0", Some("10.9.0.1/24")) {
-        Ok(()) => {}
-        Err(Error::CannotRun(why)) => return eprintln!("skipped: {why}"),
-        Err(other) => panic!("{other}"),
-    }
     // One that is there before, and one that goes with its last descriptor.
     let (socket, spare) = (lab.socket("n0"), lab.socket("n1"));
     let toml = format!(

@@ -26,7 +26,8 @@ records! {
     asked
     /// Another process is to go on.
     UpgradeBegin {
-        /// The program that it runs, as an absolute path; without, the one that runs, as it is on disk now.
+        /// The program that it runs, as an absolute path; without, the one that runs, as it is on disk now. Only root and the
+        /// daemon's own user may name one.
         program: Option<String>,
         /// Only say whether it could be done.
         check: Option<bool>,

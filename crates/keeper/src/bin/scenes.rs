@@ -34,6 +34,8 @@ fn main() {
         "exact" => exact(page),
         "hand-over" => hand_over(page, None),
         "become" => hand_over(page, std::env::current_exe().ok().as_deref()),
+        "become-bad" if page.life() > 1 => std::process::abort(),
+        "become-bad" => hand_over(page, std::env::current_exe().ok().as_deref()),
         "slow" => slow(page),
         "become-nothing" => hand_over(page, Some("/nowhere/hypernic".as_ref())),
         other => panic!("no scene {other}"),
