@@ -17,7 +17,7 @@ use std::path::Path;
 use registry::{MODELS, Models};
 
 pub use self::access::{Access, Peer};
-pub use self::plan::{Cannot, Plan, Step, Words};
+pub use self::plan::{Plan, Step};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{

@@ -294,6 +294,26 @@ impl FromStr for PortSpec {
     }
 }
 
+impl PortSpec {
+    /// The inherited descriptor that it is made of.
+    pub fn fd(&self) -> Option<i32> {
+        match self {
+            PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) => Some(*fd),
+            _ => None,
+        }
+    }
+
+    /// The same, if it is of a descriptor, of another one.
+    #[must_use]
+    pub fn with_fd(&self, fd: i32) -> Self {
+        match self {
+            PortSpec::TapFd(_) => PortSpec::TapFd(fd),
+            PortSpec::StreamFd(_) => PortSpec::StreamFd(fd),
+            other => other.clone(),
+        }
+    }
+}
+
 /// `NAME` or `NAME,queues=N`.
 fn tap(text: &str) -> Result<PortSpec, String> {
     let Some((name, option)) = text.split_once(',') else {

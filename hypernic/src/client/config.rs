@@ -73,12 +73,7 @@ impl ConfigCommand {
                 Ok(printed.show(format, &reply, |dump| dump.text.clone()))
             }
             ConfigVerb::Diff { file, disconnect } => {
-                let (text, file) = read(file.as_deref())?;
-                let reply = place.ask(&ConfigPlan {
-                    text,
-                    file,
-                    disconnect: Some(disconnect),
-                })?;
+                let reply = difference(&place, file.as_deref(), disconnect)?;
                 Ok(printed.show(format, &reply, |plan| table(plan, "")))
             }
             ConfigVerb::Apply {
@@ -89,17 +84,12 @@ impl ConfigCommand {
                 rollback_after,
                 terms,
             } => {
-                let (text, file) = read(file.as_deref())?;
-                let (check, persist, if_generation) = terms.words();
                 if plan {
-                    let disconnect = Some(disconnect);
-                    let reply = place.ask(&ConfigPlan {
-                        text,
-                        file,
-                        disconnect,
-                    })?;
+                    let reply = difference(&place, file.as_deref(), disconnect)?;
                     return Ok(printed.show(format, &reply, |plan| table(plan, "")));
                 }
+                let (text, file) = read(file.as_deref())?;
+                let (check, persist, if_generation) = terms.words();
                 let reply = place.ask(&ConfigApply {
                     text,
                     file,
@@ -129,6 +119,16 @@ impl ConfigCommand {
             }
         }
     }
+}
+
+/// What a file would change.
+fn difference(place: &Place, file: Option<&Path>, disconnect: bool) -> Result<Plan, Error> {
+    let (text, file) = read(file)?;
+    place.ask(&ConfigPlan {
+        text,
+        file,
+        disconnect: Some(disconnect),
+    })
 }
 
 fn trial(done: &'static str) -> impl FnOnce(&Changed) -> String {

@@ -86,13 +86,15 @@ impl Hand {
     /// # Errors
     /// It is of a descriptor that was not inherited.
     pub fn port(&mut self, word: String) -> Result<String, Error> {
-        let number = match word.parse() {
-            Ok(PortSpec::TapFd(number) | PortSpec::StreamFd(number)) => number,
-            _ => return Ok(word),
+        // What is no port is refused by the daemon.
+        let Ok(port) = word.parse::<PortSpec>() else {
+            return Ok(word);
+        };
+        let Some(number) = port.fd() else {
+            return Ok(word);
         };
         let place = self.place(number)?;
-        let kind = word.split_once('=').map_or("", |(kind, _)| kind);
-        Ok(format!("{kind}={place}"))
+        Ok(port.with_fd(place as i32).to_string())
     }
 
     /// Asks the daemon, and hands over what the call names.

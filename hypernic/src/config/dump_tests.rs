@@ -167,11 +167,12 @@ fn each_change_of_a_file_is_a_step_or_a_reason() {
     for (from, into, held, told) in CASES {
         assert!(RICH.contains(from), "{from}");
         let plan = plan(&is, &host(&RICH.replacen(from, into, 1)), held);
-        let step = |step: &Words| {
+        let step = |step: &control::Step| {
             let words = step.words.join(", ");
-            format!("{} {} {}: {words}", step.act, step.kind, step.name)
+            format!("{} {} {}: {words}", step.act.word(), step.kind, step.name)
         };
-        let cannot = |cannot: &Cannot| format!("!{} {}: {}", cannot.kind, cannot.name, cannot.why);
+        let cannot =
+            |cannot: &control::Cannot| format!("!{} {}: {}", cannot.kind, cannot.name, cannot.why);
         let steps = plan.told.iter().map(step);
         let all: Vec<String> = steps.chain(plan.cannot.iter().map(cannot)).collect();
         assert_eq!(all.len(), told.len(), "{told:?}: {all:?}");

@@ -10,6 +10,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::text::{in_order, table};
 use super::types::{HostConfig, NicConfig, SwitchConfig};
+use crate::guard::Storm;
 use crate::spec::PortSpec;
 
 /// One change.
@@ -46,14 +47,15 @@ impl Written {
     /// # Errors
     /// One line.
     pub fn beside(file: &Path, text: &str) -> Result<Self, String> {
-        let failed = |error: io::Error| {
+        let failed = |path: &Path, error: io::Error| {
             format!(
                 "cannot write {}: {error}; the file is as it was",
-                file.display()
+                path.display()
             )
         };
         // A link stays one.
-        let file = file.canonicalize().map_err(failed)?;
+        let real = file.canonicalize();
+        let file = real.map_err(|error| failed(file, error))?;
         let mut name = std::ffi::OsString::from(".");
         name.push(file.file_name().unwrap_or_default());
         name.push(".new");
@@ -61,13 +63,10 @@ impl Written {
             new: file.with_file_name(name),
             file,
         };
-        written.write(text).map_err(|error| {
-            format!(
-                "cannot write {}: {error}; the file is as it was",
-                written.new.display()
-            )
-        })?;
-        Ok(written)
+        match written.write(text) {
+            Ok(()) => Ok(written),
+            Err(error) => Err(failed(&written.new, error)),
+        }
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
@@ -296,18 +295,15 @@ fn vf(doc: &mut DocumentMut, chip: &str, index: u32, change: &VfChange) -> Resul
     let mut words = table(change);
     if let Some(storm) = &change.storm {
         words.remove("storm");
-        let kinds = [
-            ("broadcast", storm.broadcast),
-            ("multicast", storm.multicast),
-        ];
-        let kinds = kinds
-            .iter()
-            .filter_map(|(kind, n)| Some(format!("{kind}={}", (*n)?)));
-        let limits = kinds.collect::<Vec<_>>().join(",");
-        if limits.is_empty() {
+        let limits = Storm(eswitch::Storm {
+            broadcast: storm.broadcast,
+            multicast: storm.multicast,
+            unknown: None,
+        });
+        if limits == Storm::default() {
             vf.remove("storm");
         } else {
-            words.insert("storm".into(), limits.into());
+            words.insert("storm".into(), limits.to_string().into());
         }
     }
     if change.interrupts == Some(0) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use control::{Act, Cannot};
 use pf::{Change, Policy};
 use toml::Table;
 
@@ -37,37 +38,13 @@ pub enum Step {
     SetAccess(Access),
 }
 
-/// A change as people read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
-    /// `add`, `change` or `remove`.
-    pub act: &'static str,
-    /// `NIC`, `switch`, `port`, `VF`, or a word at the head of the file.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-    /// The words that are other than they were.
-    pub words: Vec<String>,
-}
-
-/// A change that cannot be made while the host runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cannot {
-    /// As in [`Words`].
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-    /// Why, and what to do.
-    pub why: String,
-}
-
 /// What leads from one host to another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// In this order.
     pub steps: Vec<Step>,
     /// The same for people.
-    pub told: Vec<Words>,
+    pub told: Vec<control::Step>,
     /// What is left as it is.
     pub cannot: Vec<Cannot>,
 }
@@ -174,6 +151,14 @@ fn changes(is: &Policy, to: &Policy) -> Option<Vec<Change>> {
     (rest(is) == rest(to)).then_some(all)
 }
 
+fn cannot(kind: &str, name: &str, why: String) -> Cannot {
+    Cannot {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        why,
+    }
+}
+
 fn differs(is: &Table, to: &Table) -> Vec<String> {
     let all: BTreeSet<&String> = is.keys().chain(to.keys()).collect();
     let other = |word: &&String| is.get(*word) != to.get(*word);
@@ -183,18 +168,14 @@ fn differs(is: &Table, to: &Table) -> Vec<String> {
 fn units(host: &HostConfig) -> BTreeMap<&str, Unit<'_>> {
     let mut units = BTreeMap::new();
     for chip in &host.chips {
-        let chip = Some(chip);
-        units.insert(
-            chip.map_or("", |c| &c.name),
-            Unit {
-                chip,
-                nics: Vec::new(),
-            },
-        );
+        let unit = Unit {
+            chip: Some(chip),
+            nics: Vec::new(),
+        };
+        units.insert(chip.name.as_str(), unit);
     }
     for nic in &host.nics {
-        let chip = nic.vf.as_ref().map(|vf| &vf.chip).or(nic.rules.as_ref());
-        let name = chip.unwrap_or(&nic.name).as_str();
+        let name = nic.of_chip().unwrap_or(&nic.name).as_str();
         let new = || Unit {
             chip: None,
             nics: Vec::new(),
@@ -241,32 +222,27 @@ impl Plan {
         plan.take_away(&old, &fates, &switches);
         if is.profile != wanted.profile {
             plan.steps.push(Step::SetProfile(wanted.profile));
-            plan.tell("change", "head", "profile", Vec::new());
+            plan.tell(Act::Change, "head", "profile", Vec::new());
         }
         plan.put_in(&new, &fates, &switches);
         for (nic, changes) in fates.policies {
             let words = changes.iter().map(|change| vf_word(change).into());
-            plan.tell("change", "VF", &nic, words.collect());
+            plan.tell(Act::Change, "VF", &nic, words.collect());
             plan.steps.push(Step::SetVf(nic, changes));
         }
         if is.access != wanted.access {
             plan.steps.push(Step::SetAccess(wanted.access.clone()));
-            plan.tell("change", "head", "control roles", Vec::new());
+            plan.tell(Act::Change, "head", "control roles", Vec::new());
         }
         plan.cannot.extend(fates.cannot);
         plan.cannot.extend(switches.cannot);
         plan
     }
 
-    /// Nothing is other than it should be.
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.cannot.is_empty()
-    }
-
-    fn tell(&mut self, act: &'static str, kind: &'static str, name: &str, words: Vec<String>) {
-        self.told.push(Words {
+    fn tell(&mut self, act: Act, kind: &str, name: &str, words: Vec<String>) {
+        self.told.push(control::Step {
             act,
-            kind,
+            kind: kind.to_owned(),
             name: name.to_owned(),
             words,
         });
@@ -287,11 +263,8 @@ impl Plan {
             ),
         ] {
             if !same {
-                self.cannot.push(Cannot {
-                    kind: "head",
-                    name: word.into(),
-                    why: format!("it holds from the start of the process: {AGAIN}"),
-                });
+                let why = format!("it holds from the start of the process: {AGAIN}");
+                self.cannot.push(cannot("head", word, why));
             }
         }
     }
@@ -304,18 +277,18 @@ impl Plan {
                 self.steps.push(Step::RemoveChip((*name).into()));
             }
             if !fates.comes.contains(name) {
-                self.tell("remove", unit.kind(), name, Vec::new());
+                self.tell(Act::Remove, unit.kind(), name, Vec::new());
             }
         }
         for (switch, port) in &switches.close {
             self.steps
                 .push(Step::RemovePort(switch.clone(), port.clone()));
-            self.tell("remove", "port", &format!("{switch} {port}"), Vec::new());
+            self.tell(Act::Remove, "port", &format!("{switch} {port}"), Vec::new());
         }
         for switch in &switches.goes {
             self.steps.push(Step::RemoveSwitch(switch.clone()));
             if !switches.comes.iter().any(|new| new.name == *switch) {
-                self.tell("remove", "switch", switch, Vec::new());
+                self.tell(Act::Remove, "switch", switch, Vec::new());
             }
         }
     }
@@ -324,18 +297,18 @@ impl Plan {
         for switch in &switches.comes {
             let again = switches.goes.contains(&switch.name);
             let words = switches.words.get(&switch.name).cloned();
-            let act = if again { "change" } else { "add" };
+            let act = if again { Act::Change } else { Act::Add };
             self.tell(act, "switch", &switch.name, words.unwrap_or_default());
             self.steps.push(Step::AddSwitch(switch.clone()));
         }
         for (switch, port) in &switches.open {
             self.steps.push(Step::AddPort(switch.clone(), port.clone()));
-            self.tell("add", "port", &format!("{switch} {port}"), Vec::new());
+            self.tell(Act::Add, "port", &format!("{switch} {port}"), Vec::new());
         }
         for (name, unit) in new.iter().filter(|(name, _)| fates.comes.contains(*name)) {
             let again = fates.goes.contains(name);
             let words = fates.words.get(name).cloned().unwrap_or_default();
-            let act = if again { "change" } else { "add" };
+            let act = if again { Act::Change } else { Act::Add };
             self.tell(act, unit.kind(), name, words);
             self.steps.extend(unit.chip.cloned().map(Step::AddChip));
             let nics = unit.nics.iter().map(|nic| Box::new((*nic).clone()));
@@ -366,7 +339,8 @@ fn fates<'a>(
                 Some(words) if words.is_empty() => "it is to change".to_owned(),
                 Some(words) => format!("{} is to change", words.join(", ")),
             };
-            fates.cannot(unit.kind(), name, format!("{what}, and {HELD}"));
+            let why = format!("{what}, and {HELD}");
+            fates.cannot.push(cannot(unit.kind(), name, why));
             continue;
         }
         fates.goes.insert(name);
@@ -381,35 +355,23 @@ fn fates<'a>(
 }
 
 impl Fates<'_> {
-    fn cannot(&mut self, kind: &'static str, name: &str, why: String) {
-        self.cannot.push(Cannot {
-            kind,
-            name: name.to_owned(),
-            why,
-        });
-    }
-
     /// What stays though it should not may have what others need.
     fn conflicts(&mut self, old: &BTreeMap<&str, Unit>, new: &BTreeMap<&str, Unit>) {
         let stays = old.iter().filter(|(name, _)| !self.goes.contains(*name));
         let stay: Vec<&NicConfig> = stays.flat_map(|(_, unit)| unit.nics.clone()).collect();
+        let socket = |nic: &NicConfig| match &nic.socket {
+            SocketSpec::Path(path) => path.display().to_string(),
+            SocketSpec::Fd(fd) => fd.to_string(),
+        };
         let (mut sockets, mut macs) = (BTreeMap::new(), BTreeMap::new());
         for nic in stay {
-            let socket = match &nic.socket {
-                SocketSpec::Path(path) => path.display().to_string(),
-                SocketSpec::Fd(fd) => fd.to_string(),
-            };
-            sockets.insert(socket, &nic.name);
+            sockets.insert(socket(nic), &nic.name);
             macs.insert(nic.mac.0, &nic.name);
         }
         let mut found = Vec::new();
         for (name, unit) in new.iter().filter(|(name, _)| self.comes.contains(*name)) {
             let has = |nic: &&NicConfig| {
-                let socket = match &nic.socket {
-                    SocketSpec::Path(path) => path.display().to_string(),
-                    SocketSpec::Fd(fd) => fd.to_string(),
-                };
-                let other = sockets.get(&socket).or(macs.get(&nic.mac.0))?;
+                let other = sockets.get(&socket(nic)).or(macs.get(&nic.mac.0))?;
                 Some((*other).clone())
             };
             if let Some(other) = unit.nics.iter().find_map(has) {
@@ -420,7 +382,7 @@ impl Fates<'_> {
             let why = format!("{other}, which stays, has its socket or its address");
             self.comes.retain(|one| *one != name);
             self.goes.retain(|one| *one != name);
-            self.cannot(kind, name, why);
+            self.cannot.push(cannot(kind, name, why));
         }
     }
 }
@@ -461,11 +423,8 @@ impl Switches {
                 if on.is_empty() {
                     self.goes.push(switch.name.clone());
                 } else {
-                    self.cannot(
-                        "switch",
-                        &switch.name,
-                        format!("{} stays on it", on.join(", ")),
-                    );
+                    let why = format!("{} stays on it", on.join(", "));
+                    self.cannot.push(cannot("switch", &switch.name, why));
                 }
                 continue;
             };
@@ -490,7 +449,7 @@ impl Switches {
                     words.join(", "),
                     fixed.join(", ")
                 );
-                self.cannot("switch", &switch.name, why);
+                self.cannot.push(cannot("switch", &switch.name, why));
                 continue;
             }
             fates.goes.extend(on.iter().copied());
@@ -519,14 +478,6 @@ impl Switches {
         }
         self.open
             .extend(rest.into_iter().map(|port| (is.name.clone(), port)));
-    }
-
-    fn cannot(&mut self, kind: &'static str, name: &str, why: String) {
-        self.cannot.push(Cannot {
-            kind,
-            name: name.to_owned(),
-            why,
-        });
     }
 }
 

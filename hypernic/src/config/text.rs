@@ -38,8 +38,7 @@ impl HostConfig {
         for chip in &whole.chips {
             whole.chip_text(&mut text, chip);
         }
-        let alone = |nic: &&NicConfig| nic.vf.is_none() && nic.rules.is_none();
-        for nic in whole.nics.iter().filter(alone) {
+        for nic in whole.nics.iter().filter(|nic| nic.of_chip().is_none()) {
             section(&mut text, "nic", &nic.table());
         }
         text

@@ -76,6 +76,13 @@ pub struct HostConfig {
     pub hints: Vec<String>,
 }
 
+impl NicConfig {
+    /// The chip that it is a function of; none, if it is a NIC of its own.
+    pub fn of_chip(&self) -> Option<&String> {
+        self.vf.as_ref().map(|vf| &vf.chip).or(self.rules.as_ref())
+    }
+}
+
 impl Default for HostConfig {
     fn default() -> Self {
         Self {

@@ -91,6 +91,27 @@ impl Terms {
             .map(Some)
             .map_err(Failure::failed)
     }
+
+    /// Makes a change, and has the file say so. Only a look, if no more is wanted.
+    fn change(
+        &self,
+        host: &mut Host,
+        edit: Edit,
+        does: impl FnOnce(&mut Host) -> Result<(), Error>,
+    ) -> Outcome {
+        let written = self.write(host, edit)?;
+        if !self.only_check() {
+            does(host).map_err(failed)?;
+        }
+        keep(written)?;
+        Ok(true)
+    }
+
+    /// What runs is as it should be; has the file say so, too.
+    fn stays(&self, host: &Host, edit: Edit) -> Outcome {
+        keep(self.write(host, edit)?)?;
+        Ok(false)
+    }
 }
 
 /// The file is what it is to be.
@@ -121,16 +142,11 @@ pub(super) fn add_nic(host: &mut Host, call: &NicAdd) -> Outcome {
     let wanted = beside.nic_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
         compare("NIC", &words.name, &there.words(), &wanted.words())?;
-        keep(terms!(call).write(host, Edit::AddNic(&wanted))?)?;
-        return Ok(false);
+        return terms!(call).stays(host, Edit::AddNic(&wanted));
     }
     sandbox::permits_nic(&wanted).map_err(Failure::failed)?;
-    let written = terms!(call).write(host, Edit::AddNic(&wanted))?;
-    if call.check != Some(true) {
-        host.add_nic(&wanted).map_err(failed)?;
-    }
-    keep(written)?;
-    Ok(true)
+    let edit = Edit::AddNic(&wanted);
+    terms!(call).change(host, edit, |host| host.add_nic(&wanted))
 }
 
 pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
@@ -139,22 +155,20 @@ pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
     let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
         let known = is.nics.iter().map(|nic| nic.name.as_str());
         missing("NIC", name, known, call.missing_ok)?;
-        keep(terms!(call).write(host, Edit::RemoveNic(name))?)?;
-        return Ok(false);
+        return terms!(call).stays(host, Edit::RemoveNic(name));
     };
     may_go(nic)?;
-    let written = terms!(call).write(host, Edit::RemoveNic(name))?;
-    if call.check != Some(true) {
+    terms!(call).change(host, Edit::RemoveNic(name), |host| {
         host.remove_nic(name);
-    }
-    keep(written)?;
-    Ok(true)
+        Ok(())
+    })
 }
 
 /// A function of a chip stays with it.
 fn may_go(nic: &NicConfig) -> Result<(), Failure> {
-    let chip = nic.vf.as_ref().map(|vf| &vf.chip).or(nic.rules.as_ref());
-    let Some(chip) = chip else { return Ok(()) };
+    let Some(chip) = nic.of_chip() else {
+        return Ok(());
+    };
     Err(Failure::InUse {
         kind: "NIC".into(),
         name: nic.name.clone(),
@@ -177,16 +191,11 @@ pub(super) fn add_switch(host: &mut Host, call: &SwitchAdd) -> Outcome {
     let wanted = beside.switch_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
         compare("switch", &words.name, &there.words(), &wanted.words())?;
-        keep(terms!(call).write(host, Edit::AddSwitch(&wanted))?)?;
-        return Ok(false);
+        return terms!(call).stays(host, Edit::AddSwitch(&wanted));
     }
     sandbox::permits_switch(&wanted).map_err(Failure::failed)?;
-    let written = terms!(call).write(host, Edit::AddSwitch(&wanted))?;
-    if call.check != Some(true) {
-        host.add_switch(&wanted).map_err(failed)?;
-    }
-    keep(written)?;
-    Ok(true)
+    let edit = Edit::AddSwitch(&wanted);
+    terms!(call).change(host, edit, |host| host.add_switch(&wanted))
 }
 
 pub(super) fn remove_switch(host: &mut Host, call: &SwitchRemove) -> Outcome {
@@ -195,8 +204,7 @@ pub(super) fn remove_switch(host: &mut Host, call: &SwitchRemove) -> Outcome {
     if !is.switches.iter().any(|switch| switch.name == *name) {
         let known = is.switches.iter().map(|switch| switch.name.as_str());
         missing("switch", name, known, call.missing_ok)?;
-        keep(terms!(call).write(host, Edit::RemoveSwitch(name))?)?;
-        return Ok(false);
+        return terms!(call).stays(host, Edit::RemoveSwitch(name));
     }
     let by = users(&is, name);
     if !by.is_empty() {
@@ -210,23 +218,17 @@ pub(super) fn remove_switch(host: &mut Host, call: &SwitchRemove) -> Outcome {
             by,
         });
     }
-    let written = terms!(call).write(host, Edit::RemoveSwitch(name))?;
-    if call.check != Some(true) {
+    terms!(call).change(host, Edit::RemoveSwitch(name), |host| {
         host.remove_switch(name);
-    }
-    keep(written)?;
-    Ok(true)
+        Ok(())
+    })
 }
 
 /// The NICs and chips on a switch.
 pub(super) fn users(host: &HostConfig, switch: &str) -> Vec<String> {
     let port = PortSpec::Switch(switch.to_owned());
-    let alone = |nic: &&NicConfig| nic.vf.is_none() && nic.rules.is_none();
-    let nics = host
-        .nics
-        .iter()
-        .filter(alone)
-        .filter(|nic| nic.port == port);
+    let alone = |nic: &&NicConfig| nic.of_chip().is_none() && nic.port == port;
+    let nics = host.nics.iter().filter(alone);
     let chips = host.chips.iter().filter(|chip| chip.port == port);
     let nics = nics.map(|nic| nic.name.clone());
     nics.chain(chips.map(|chip| chip.name.clone())).collect()
@@ -241,16 +243,10 @@ pub(super) fn add_port(host: &mut Host, call: &PortAdd) -> Outcome {
     let switch = is.switches.iter().find(has);
     let edit = Edit::AddPort(&call.switch, &port);
     if switch.is_some_and(|switch| switch.ports.contains(&port)) {
-        keep(terms!(call).write(host, edit)?)?;
-        return Ok(false);
+        return terms!(call).stays(host, edit);
     }
     sandbox::permits_port(&port).map_err(Failure::failed)?;
-    let written = terms!(call).write(host, edit)?;
-    if call.check != Some(true) {
-        host.add_port(&call.switch, &port).map_err(failed)?;
-    }
-    keep(written)?;
-    Ok(true)
+    terms!(call).change(host, edit, |host| host.add_port(&call.switch, &port))
 }
 
 pub(super) fn remove_port(host: &mut Host, call: &PortRemove) -> Outcome {
@@ -275,12 +271,15 @@ pub(super) fn remove_port(host: &mut Host, call: &PortRemove) -> Outcome {
     };
     let ways = [Some(port), written.as_ref()];
     let ways: Vec<_> = ways.into_iter().flatten().collect();
-    let written = terms!(call).write(host, Edit::RemovePort(&call.switch, &ways))?;
-    if call.check != Some(true) {
+    let edit = Edit::RemovePort(&call.switch, &ways);
+    terms!(call).change(host, edit, |host| {
         host.remove_port(&call.switch, port);
-    }
-    keep(written)?;
-    Ok(true)
+        Ok(())
+    })
+}
+
+pub(super) fn no_nic(host: &Host, name: &str) -> Failure {
+    Failure::unknown("NIC", name, host.nic_names())
 }
 
 pub(super) fn no_switch(host: &HostConfig, name: &str) -> Failure {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use control::{Act, Changed, ConfigApply, ConfigPlan, ConfigText, Failure};
+use control::{Cannot, Changed, ConfigApply, ConfigPlan, ConfigText, Failure};
 use parking_lot::RwLock;
 
 use super::changes::{Terms, failed, keep, terms};
@@ -50,31 +50,14 @@ fn wanted(host: &Host, text: Option<&str>, file: Option<&str>) -> Result<HostCon
 
 pub(super) fn plan(host: &Host, call: &ConfigPlan) -> Result<control::Plan, Failure> {
     let wanted = wanted(host, call.text.as_deref(), call.file.as_deref())?;
-    Ok(told(
-        host,
-        &host.plan(&wanted, call.disconnect == Some(true)),
-    ))
+    let plan = host.plan(&wanted, call.disconnect == Some(true));
+    Ok(told(host, plan))
 }
 
-fn told(host: &Host, plan: &Plan) -> control::Plan {
-    let step = |words: &crate::config::Words| control::Step {
-        act: match words.act {
-            "add" => Act::Add,
-            "remove" => Act::Remove,
-            _ => Act::Change,
-        },
-        kind: words.kind.into(),
-        name: words.name.clone(),
-        words: words.words.clone(),
-    };
-    let cannot = |cannot: &crate::config::Cannot| control::Cannot {
-        kind: cannot.kind.into(),
-        name: cannot.name.clone(),
-        why: cannot.why.clone(),
-    };
+fn told(host: &Host, plan: Plan) -> control::Plan {
     control::Plan {
-        steps: plan.told.iter().map(step).collect(),
-        cannot: plan.cannot.iter().map(cannot).collect(),
+        steps: plan.told,
+        cannot: plan.cannot,
         generation: host.generation(),
     }
 }
@@ -82,7 +65,10 @@ fn told(host: &Host, plan: &Plan) -> control::Plan {
 pub(super) fn apply(host: &mut Host, call: &ConfigApply) -> Result<control::Plan, Failure> {
     let terms = terms!(call);
     terms.allow(host)?;
-    if let Some(0) | Some(TRIAL..) = call.rollback_after.filter(|after| *after != TRIAL) {
+    if call
+        .rollback_after
+        .is_some_and(|after| !(1..=TRIAL).contains(&after))
+    {
         let message = format!("rollback_after must be between 1 and {TRIAL} seconds");
         return Err(Failure::invalid(message));
     }
@@ -100,7 +86,7 @@ pub(super) fn apply(host: &mut Host, call: &ConfigApply) -> Result<control::Plan
         _ => None,
     };
     if terms.only_check() {
-        return Ok(told(host, &plan));
+        return Ok(told(host, plan));
     }
     if let Some(after) = call.rollback_after {
         let time = Duration::from_secs(after.into());
@@ -113,7 +99,7 @@ pub(super) fn apply(host: &mut Host, call: &ConfigApply) -> Result<control::Plan
     }
     reach(host, &plan);
     upgrade::note(host);
-    Ok(told(host, &plan))
+    Ok(told(host, plan))
 }
 
 /// Has those reach the control socket who may.
@@ -133,8 +119,7 @@ fn reach_now(host: &Host) {
 }
 
 fn not_while_running(plan: &Plan) -> Failure {
-    let line =
-        |cannot: &crate::config::Cannot| format!("{} {}: {}", cannot.kind, cannot.name, cannot.why);
+    let line = |cannot: &Cannot| format!("{} {}: {}", cannot.kind, cannot.name, cannot.why);
     let lines: Vec<_> = plan.cannot.iter().map(line).collect();
     Failure::NotWhileRunning {
         cannot: plan.cannot.iter().map(|one| one.name.clone()).collect(),
@@ -143,13 +128,13 @@ fn not_while_running(plan: &Plan) -> Failure {
 }
 
 pub(super) fn confirm(host: &mut Host) -> Result<Changed, Failure> {
-    let trial = host.confirm();
-    let changed = trial.is_some();
+    // Before all else: without it, what is on trial still is.
+    let file = host.trial().and_then(|trial| trial.persist.as_ref());
+    let written = file.map(|(file, text)| Written::beside(file, text));
+    let written = written.transpose().map_err(Failure::failed)?;
+    let changed = host.confirm();
     upgrade::note(host);
-    if let Some((file, text)) = trial.and_then(|trial| trial.persist) {
-        let written = Written::beside(&file, &text).map_err(Failure::failed)?;
-        keep(Some(written))?;
-    }
+    keep(written)?;
     Ok(Changed {
         changed,
         generation: host.generation(),
@@ -200,7 +185,7 @@ pub fn reload(host: &RwLock<Host>) {
 
 fn say(file: &Path, plan: &control::Plan) {
     for cannot in &plan.cannot {
-        let control::Cannot { kind, name, why } = cannot;
+        let Cannot { kind, name, why } = cannot;
         tracing::warn!("reload: {kind} {name} is as it was: {why}");
     }
     for step in &plan.steps {

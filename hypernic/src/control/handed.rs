@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use control::{Call, Failure};
+use parking_lot::RwLock;
 
 use crate::host::Host;
 use crate::spec::PortSpec;
@@ -52,15 +53,12 @@ impl Handed {
 
     fn port(&mut self, word: &mut String) -> Result<(), Failure> {
         // What is no port is refused by what reads it.
-        let place = match word.parse() {
-            Ok(PortSpec::TapFd(place) | PortSpec::StreamFd(place)) => place,
-            _ => return Ok(()),
-        };
-        let number = self.number(place.unsigned_abs())?;
-        let Some((kind, _)) = word.split_once('=') else {
-            return Ok(());
-        };
-        *word = format!("{kind}={number}");
+        if let Ok(port) = word.parse::<PortSpec>()
+            && let Some(place) = port.fd()
+        {
+            let number = self.number(place.unsigned_abs())?;
+            *word = port.with_fd(number).to_string();
+        }
         Ok(())
     }
 
@@ -78,11 +76,11 @@ impl Handed {
     }
 
     /// The host keeps what it needs; the rest is closed.
-    pub fn keep(self, host: &mut Host) {
+    pub fn keep(self, host: &RwLock<Host>) {
         let wanted = self.fds.into_iter().filter(|(_, wanted)| *wanted);
         let wanted: Vec<_> = wanted.map(|(fd, _)| fd).collect();
         if !wanted.is_empty() {
-            host.keep(wanted);
+            host.write().keep(wanted);
         }
     }
 }

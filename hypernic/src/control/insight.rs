@@ -4,7 +4,8 @@ use control::{
     Address, Addresses, Decision, Failure, NicTrace, Region, Regions, Traced, Vector, Vectors,
 };
 
-use super::changes::no_switch;
+use super::changes::{no_nic, no_switch};
+use crate::hex;
 use crate::host::Host;
 
 /// The NICs that are meant.
@@ -13,7 +14,7 @@ fn meant<'a>(host: &'a Host, name: Option<&'a str>) -> Result<Vec<&'a str>, Fail
     match name {
         None => Ok(all),
         Some(name) if all.contains(&name) => Ok(vec![name]),
-        Some(name) => Err(Failure::unknown("NIC", name, all)),
+        Some(name) => Err(no_nic(host, name)),
     }
 }
 
@@ -95,14 +96,14 @@ pub(super) fn addresses(host: &Host, name: Option<&str>) -> Result<Addresses, Fa
 const LONGEST: usize = 16 << 10;
 
 pub(super) fn trace(host: &Host, call: &NicTrace) -> Result<Traced, Failure> {
-    let frame = bytes(&call.frame).filter(|frame| (1..=LONGEST).contains(&frame.len()));
+    let frame = hex::bytes(&call.frame).filter(|frame| (1..=LONGEST).contains(&frame.len()));
     let frame = frame.ok_or_else(|| {
         Failure::invalid(format!(
             "a frame is an even number of hexadecimal digits, of at most {LONGEST} bytes"
         ))
     })?;
     let Some((steps, reached)) = host.trace(&call.name, &frame, call.received == Some(true)) else {
-        return Err(Failure::unknown("NIC", &call.name, host.nic_names()));
+        return Err(no_nic(host, &call.name));
     };
     let steps = steps.into_iter().map(|step| Decision {
         at: step.at,
@@ -113,11 +114,4 @@ pub(super) fn trace(host: &Host, call: &NicTrace) -> Result<Traced, Failure> {
         steps: steps.collect(),
         reached,
     })
-}
-
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let digit = |c: &u8| char::from(*c).to_digit(16).map(|digit| digit as u8);
-    let pairs = digits.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?);
-    pairs.map(byte).collect()
 }

@@ -9,7 +9,7 @@ use control::{
 
 use model::Peeked;
 
-use super::changes::{no_switch, users};
+use super::changes::{no_nic, no_switch, users};
 use crate::explain;
 use crate::host::Host;
 use crate::report::Section;
@@ -24,20 +24,13 @@ pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
             connected: state.connected,
             link: state.link,
             failed: state.failed,
-            chip: nic
-                .vf
-                .as_ref()
-                .map(|vf| vf.chip.clone())
-                .or(nic.rules.clone()),
+            chip: nic.of_chip().cloned(),
             vf: nic.vf.as_ref().map(|vf| vf.index),
         })
     };
     let nics: Vec<_> = is.nics.iter().filter(wanted).filter_map(info).collect();
     match name {
-        Some(name) if nics.is_empty() => {
-            let known = is.nics.iter().map(|nic| nic.name.as_str());
-            Err(Failure::unknown("NIC", name, known))
-        }
+        Some(name) if nics.is_empty() => Err(no_nic(host, name)),
         _ => Ok(Nics { nics }),
     }
 }
@@ -45,8 +38,7 @@ pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
 pub(super) fn registers(host: &Host, call: &NicInspect) -> Result<Registers, Failure> {
     let (name, is) = (&call.name, host.as_is());
     let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
-        let known = is.nics.iter().map(|nic| nic.name.as_str());
-        return Err(Failure::unknown("NIC", name, known));
+        return Err(no_nic(host, name));
     };
     let busy = || {
         Failure::failed(format!(

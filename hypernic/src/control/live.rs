@@ -17,6 +17,7 @@ use port::capture::{Capture, CaptureOptions, SystemClock};
 use rustix::event::{PollFd, PollFlags};
 use vale::{Switch, Witness};
 
+use super::changes::no_nic;
 use super::connection::{Caller, Connection, Over};
 use super::dispatch;
 use crate::host::Host;
@@ -36,7 +37,7 @@ struct Live {
     nic: String,
     caller: Caller,
     since: Instant,
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     over: Arc<AtomicBool>,
     capture: Option<Arc<Capture>>,
     /// The switch that shows what it loses, and to whom.
@@ -105,13 +106,14 @@ impl Lives {
         if !request.upgrade || request.method != <CaptureStart as Method>::NAME {
             return None;
         }
-        let parameters = serde_json::Value::Object(request.parameters.clone());
-        let call = serde_json::from_value(parameters).map_err(|error: serde_json::Error| {
-            Failure::InvalidParameter {
-                parameter: error.to_string(),
-            }
-        });
-        Some(call.and_then(|call| self.start(host, client, call, now)))
+        let call = Call::parse(&request.method, request.parameters.clone());
+        let call =
+            call.and_then(|call| dispatch::allowed(&call, client.caller.role).map(|()| call));
+        match call {
+            Ok(Call::CaptureStart(call)) => Some(self.start(host, client, call, now)),
+            Ok(_) => None,
+            Err(failure) => Some(Err(failure)),
+        }
     }
 
     fn start(
@@ -122,7 +124,6 @@ impl Lives {
         now: Instant,
     ) -> Result<Over, Failure> {
         let caller = client.caller;
-        dispatch::allowed(&Call::CaptureStart(call.clone()), caller.role)?;
         let mut lives = self.0.lock();
         if lives.len() >= MOST {
             return Err(Failure::failed(format!(
@@ -131,9 +132,7 @@ impl Lives {
         }
         let host = host.read();
         let Some(probe) = host.probe(&call.nic) else {
-            let is = host.as_is();
-            let known = is.nics.iter().map(|nic| nic.name.as_str());
-            return Err(Failure::unknown("NIC", &call.nic, known));
+            return Err(no_nic(&host, &call.nic));
         };
         let losing = match call.drops {
             Some(true) => Some(host.switch_of(&call.nic).ok_or_else(|| {
@@ -191,7 +190,7 @@ impl Lives {
             nic: call.nic,
             caller,
             since: now,
-            stream,
+            stream: Arc::new(stream),
             over,
             capture: Some(capture),
             losses,
@@ -222,11 +221,10 @@ impl Lives {
         all.map(|(at, live)| live.section(at)).collect()
     }
 
-    /// Descriptors that tell when a client has gone, for as long as they are needed.
-    pub fn handles(&self) -> Vec<UnixStream> {
+    /// Sockets that tell when a client has gone.
+    pub fn handles(&self) -> Vec<Arc<UnixStream>> {
         let lives = self.0.lock();
-        let all = lives.iter().filter_map(|live| live.stream.try_clone().ok());
-        all.collect()
+        lives.iter().map(|live| Arc::clone(&live.stream)).collect()
     }
 
     /// Ends those whose client or NIC has gone.

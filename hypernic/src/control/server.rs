@@ -151,8 +151,10 @@ impl Room {
         fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
         let lookers = self.lives.handles();
         // That they hang up is told always.
-        let hangs_up = |stream| PollFd::new(stream, PollFlags::empty());
-        fds.extend(lookers.iter().map(hangs_up));
+        let hangs_up = lookers
+            .iter()
+            .map(|stream| PollFd::new(&**stream, PollFlags::empty()));
+        fds.extend(hangs_up);
         let deadlines = self.clients.iter().filter_map(Connection::deadline);
         let trial = self.host.read().trial().map(|trial| trial.until);
         let others = self.deaf_until.into_iter().chain(self.look_at).chain(trial);
@@ -224,6 +226,8 @@ impl Room {
             }
         };
         let caller = client.caller;
+        // No later call gets what came with this one.
+        let fds = client.take_fds();
         let result = match self.subscribe(client, &request) {
             Some(Ok(())) => {
                 count(&self.counters.done);
@@ -236,7 +240,7 @@ impl Room {
                     return Err(over);
                 }
                 Some(Err(failure)) => Err(failure),
-                None => self.carry_out(&request, caller, client.take_fds()),
+                None => self.carry_out(&request, caller, fds),
             },
         };
         let result = result.map_err(Failure::printable);
@@ -277,7 +281,7 @@ impl Room {
             captures: &captures,
         };
         let result = subject.carry_out(&call, caller.role)?;
-        handed.keep(&mut self.host.write());
+        handed.keep(&self.host);
         let Caller { uid, pid, role } = caller;
         let (method, role) = (call.method(), role.name());
         if call.role() == Role::Monitor {

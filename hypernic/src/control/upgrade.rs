@@ -5,6 +5,7 @@ use std::path::Path;
 use control::{Failure, NicStates, UpgradeBegin, UpgradeBegun, UpgradeStates};
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::changes::no_nic;
 use crate::hex;
 use crate::host::Host;
 use crate::upgrade;
@@ -12,8 +13,7 @@ use crate::upgrade;
 pub(super) fn states(host: &Host, call: &UpgradeStates) -> Result<NicStates, Failure> {
     let (name, is) = (&call.nic, host.as_is());
     let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
-        let known = is.nics.iter().map(|nic| nic.name.as_str());
-        return Err(Failure::unknown("NIC", name, known));
+        return Err(no_nic(host, name));
     };
     let [client, state] = match host.states(name) {
         Some(states) => states.map(|bytes| Some(hex::of(&bytes))),

@@ -80,11 +80,14 @@ pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
 
 /// Whether there is a function of that name.
 pub(super) fn known(host: &Host, nic: &str) -> Result<(), Failure> {
-    let known = host.vfs().map(|(name, _)| name);
     match host.vfs().any(|(name, _)| name == nic) {
         true => Ok(()),
-        false => Err(Failure::unknown("virtual function", nic, known)),
+        false => Err(no_vf(host, nic)),
     }
+}
+
+fn no_vf(host: &Host, nic: &str) -> Failure {
+    Failure::unknown("virtual function", nic, host.vfs().map(|(name, _)| name))
 }
 
 /// Whether there is a chip of that name.
@@ -107,10 +110,7 @@ pub(super) fn show(host: &Host, nic: Option<&str>) -> Result<Vfs, Failure> {
         .filter_map(|(name, vf)| Some(shown(name, vf, &host.vf_status(name)?, now)))
         .collect();
     match nic {
-        Some(nic) if vfs.is_empty() => {
-            let known = host.vfs().map(|(name, _)| name);
-            Err(Failure::unknown("virtual function", nic, known))
-        }
+        Some(nic) if vfs.is_empty() => Err(no_vf(host, nic)),
         _ => Ok(Vfs { vfs }),
     }
 }

@@ -33,15 +33,6 @@ impl Host {
         })
     }
 
-    /// Does something that may be undone: what was handed over stays open meanwhile.
-    fn with_all_descriptors<T>(&mut self, does: impl FnOnce(&mut Self) -> T) -> T {
-        let handed = std::mem::take(&mut self.handed);
-        let result = does(self);
-        self.handed = handed;
-        self.release();
-        result
-    }
-
     /// The same, to be confirmed in time.
     ///
     /// # Errors
@@ -65,11 +56,11 @@ impl Host {
         self.trial.as_ref()
     }
 
-    /// What is tried out stays. Returns what the file is to be.
-    pub fn confirm(&mut self) -> Option<Trial> {
-        let trial = self.trial.take();
+    /// What is tried out stays. `false`: there is nothing of the kind.
+    pub fn confirm(&mut self) -> bool {
+        let was = self.trial.take().is_some();
         self.release();
-        trial
+        was
     }
 
     /// Takes back what is tried out. `false`: there is nothing of the kind.
@@ -79,6 +70,15 @@ impl Host {
         };
         self.with_all_descriptors(|host| host.restore(&trial.before));
         true
+    }
+
+    /// Does something that may be undone: what was handed over stays open meanwhile.
+    fn with_all_descriptors<T>(&mut self, does: impl FnOnce(&mut Self) -> T) -> T {
+        let handed = std::mem::take(&mut self.handed);
+        let result = does(self);
+        self.handed = handed;
+        self.release();
+        result
     }
 
     /// Has a host be again what it was. What cannot be had again is told in the log.

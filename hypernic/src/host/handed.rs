@@ -21,10 +21,7 @@ impl Host {
     /// What of this host another process can make again: all but what is made of these descriptors.
     pub fn lasting(&self) -> HostConfig {
         let mut is = self.configuration();
-        let stays = |port: &PortSpec| match port {
-            PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) => !self.is_handed(*fd),
-            _ => true,
-        };
+        let stays = |port: &PortSpec| !port.fd().is_some_and(|fd| self.is_handed(fd));
         for switch in &mut is.switches {
             switch.ports.retain(stays);
         }
@@ -59,19 +56,14 @@ impl Host {
         if self.handed.is_empty() || self.trial.is_some() {
             return;
         }
-        let mut named = BTreeSet::new();
         let is = self.as_is();
         let ports = is.switches.iter().flat_map(|switch| &switch.ports);
-        for port in ports.chain(is.nics.iter().map(|nic| &nic.port)) {
-            if let PortSpec::TapFd(fd) | PortSpec::StreamFd(fd) = port {
-                named.insert(*fd);
-            }
-        }
-        for nic in &is.nics {
-            if let SocketSpec::Fd(fd) = nic.socket {
-                named.insert(fd);
-            }
-        }
+        let ports = ports.chain(is.nics.iter().map(|nic| &nic.port));
+        let sockets = is.nics.iter().filter_map(|nic| match nic.socket {
+            SocketSpec::Fd(fd) => Some(fd),
+            SocketSpec::Path(_) => None,
+        });
+        let named: BTreeSet<_> = ports.filter_map(PortSpec::fd).chain(sockets).collect();
         self.handed.retain(|fd| named.contains(&fd.as_raw_fd()));
     }
 }

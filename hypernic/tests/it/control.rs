@@ -1,12 +1,15 @@
 //! A running daemon and its control clients: the library, the command, and hostile ones.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
 use control::{Client, MetricsGet, StatusGet, VfChange, VfSet, Vfs, ask};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{HYPERNIC, Lab};
@@ -269,4 +272,45 @@ fn the_socket_goes_with_the_daemon_and_is_not_shared() {
     kill_process(pid, Signal::TERM).expect("signal");
     assert!(lab.daemon.wait().expect("end").success());
     assert!(!lab.control().exists());
+}
+
+#[test]
+fn what_comes_with_a_refused_call_is_not_for_the_next_one() {
+    let lab = Lab::with(|_| "[[switch]]\nname = \"lan\"\n".into());
+    let (_ours, theirs) = UnixStream::pair().expect("pair");
+    let mut stream = UnixStream::connect(lab.control()).expect("connect");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("time");
+    for first in [
+        r#"{"method":"io.hypernic.Capture.Start","upgrade":true,"parameters":{"nic":"x"}}"#,
+        r#"{"method":"io.hypernic.Monitor.Subscribe","more":true,"parameters":{"x":1}}"#,
+    ] {
+        let fds = [theirs.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let second = r#"{"method":"io.hypernic.Port.Add","parameters":{"switch":"lan","port":"stream:fd=0"}}"#;
+        let both = format!("{first}\0{second}\0");
+        let bytes = [IoSlice::new(both.as_bytes())];
+        let sent = sendmsg(&stream, &bytes, &mut control, SendFlags::NOSIGNAL);
+        assert_eq!(sent.expect("sent"), both.len());
+        let replies = replies(&mut stream, 2);
+        assert!(replies[0].contains("error"), "{replies:?}");
+        assert!(
+            replies[1].contains("no descriptor 0 came"),
+            "{first}: {replies:?}"
+        );
+    }
+}
+
+fn replies(stream: &mut UnixStream, count: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    while all.iter().filter(|byte| **byte == 0).count() < count {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a reply");
+        all.push(byte[0]);
+    }
+    let text = String::from_utf8(all).expect("text");
+    text.split_terminator('\0').map(Into::into).collect()
 }

@@ -394,7 +394,12 @@ fn what_persists_is_in_the_file_and_its_comments_stay() {
     );
     lab.ran(&format!("config apply {new} --persist --rollback-after 60"));
     assert_eq!(file(), text);
-    lab.ran("config confirm");
+    // What cannot be written is not confirmed, and may be again.
+    std::fs::remove_file(lab.at("host.toml")).unwrap();
+    let said = lab.refused("config confirm");
+    assert!(said.contains("cannot write"), "{said}");
+    std::fs::write(lab.at("host.toml"), &text).unwrap();
+    assert_eq!(lab.ran("config confirm"), "it stays\n");
     assert_eq!(file(), std::fs::read_to_string(&new).unwrap());
     lab.daemon.stop().unwrap();
     // Where that is not allowed.
