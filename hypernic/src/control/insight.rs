@@ -5,6 +5,7 @@ use control::{
 };
 
 use super::changes::no_switch;
+use crate::hex;
 use crate::host::Host;
 
 /// The NICs that are meant.
@@ -95,7 +96,7 @@ pub(super) fn addresses(host: &Host, name: Option<&str>) -> Result<Addresses, Fa
 const LONGEST: usize = 16 << 10;
 
 pub(super) fn trace(host: &Host, call: &NicTrace) -> Result<Traced, Failure> {
-    let frame = bytes(&call.frame).filter(|frame| (1..=LONGEST).contains(&frame.len()));
+    let frame = hex::bytes(&call.frame).filter(|frame| (1..=LONGEST).contains(&frame.len()));
     let frame = frame.ok_or_else(|| {
         Failure::invalid(format!(
             "a frame is an even number of hexadecimal digits, of at most {LONGEST} bytes"
@@ -113,11 +114,4 @@ pub(super) fn trace(host: &Host, call: &NicTrace) -> Result<Traced, Failure> {
         steps: steps.collect(),
         reached,
     })
-}
-
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let digit = |c: &u8| char::from(*c).to_digit(16).map(|digit| digit as u8);
-    let pairs = digits.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?);
-    pairs.map(byte).collect()
 }
