@@ -1,4 +1,4 @@
-//! The captures of one NIC: both directions of its wire, in a pcapng file and for those who look on.
+//! The captures of one NIC: both directions of its wire, in a pcapng file and live.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl NicCapture {
         Ok(())
     }
 
-    /// Where captures of those who look on are attached.
+    /// Where live captures are attached.
     pub fn probe(&self) -> &Arc<Probe> {
         &self.probe
     }

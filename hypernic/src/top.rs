@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 
 use self::look::Look;
 use self::rates::View;
-use crate::client::Place;
+use crate::client::{Place, seconds};
 use crate::error::Error;
 
 /// `hypernic top`.
@@ -31,7 +31,7 @@ pub struct TopCommand {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// Seconds between two looks.
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds(0.1))]
     delay: f64,
 }
 
@@ -43,12 +43,6 @@ pub enum Output {
     Text,
     /// One JSON object a line for each look.
     Json,
-}
-
-/// A time that is worth waiting for.
-fn seconds(word: &str) -> Result<f64, String> {
-    let seconds = word.parse().ok().filter(|s| (0.1..=3600.0).contains(s));
-    seconds.ok_or_else(|| "write a number of seconds, 0.1 to 3600".into())
 }
 
 impl TopCommand {

@@ -187,6 +187,16 @@ impl Machine {
         self.nic.receive.deliver(&self.env, &batch, picks)
     }
 
+    /// Whether the receiver says that its guest would get a frame; `None`: it does not say.
+    pub fn trace(&self, frame: &[u8]) -> Option<bool> {
+        let mut batch = Batch::new();
+        batch.push_bytes(frame);
+        batch.end(Offload::NONE);
+        let frame = batch.get(0)?;
+        let receive = &self.nic.receive;
+        receive.trace(&self.env, &frame, &mut |_, _| {})
+    }
+
     /// Saves the NIC.
     pub fn save(&self) -> Vec<u8> {
         self.nic.control.save(&self.env)

@@ -1,9 +1,11 @@
 //! The stages of a batch on its way through the switch.
 
 mod lookup;
+mod police;
 pub(crate) mod trace;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use eswitch::{tag_of, vlan_of};
 use frame::{Batch, ExpandError, Finisher, work};
@@ -182,8 +184,8 @@ impl Scratch {
             add(&from.counters.rx_bytes, bytes.map(|f| f.len() as u64).sum());
             add(&from.counters.rx_frames, over.len() as u64);
             add(&from.counters.drop_rate_in, over.len() as u64);
-            let shown = &state.witnesses;
-            shown.show(&from.name, batch, over, "drop_rate_in");
+            let witnesses = &state.witnesses;
+            witnesses.show(&from.name, batch, over, "drop_rate_in");
         }
         (dealt + over.len(), None)
     }
@@ -281,52 +283,6 @@ impl Scratch {
         }
     }
 
-    /// What the guards of a port have against frames from it.
-    fn police(&mut self, bound: Option<&Bound>, from: &Port, ports: &[Arc<Port>], now: Nanos) {
-        let storm = bound.and_then(|bound| bound.storm.as_ref());
-        if let Some(storm) = storm {
-            storm.refill(now);
-        }
-        let windows = bound.and_then(|bound| bound.windows.as_ref());
-        if let Some(windows) = windows {
-            windows.roll(now);
-        }
-        for classified in &mut self.frames {
-            if matches!(classified.route, Route::Nowhere(_)) {
-                continue;
-            }
-            if !from.is_member(classified.vlan) {
-                classified.route = Route::Nowhere(Refusal::Vlan);
-                continue;
-            }
-            classified.route = match classified.route {
-                Route::Port(at) => {
-                    let to = &ports[at as usize];
-                    if from.private && !to.uplink {
-                        Route::Uplinks
-                    } else if !from.may_reach(to) {
-                        Route::Nowhere(Refusal::Private)
-                    } else if !to.is_member(classified.vlan) {
-                        Route::Nowhere(Refusal::Vlan)
-                    } else {
-                        classified.route
-                    }
-                }
-                Route::Everywhere(kind)
-                    if storm.is_some_and(|s| !s.admit(kind, classified.segments)) =>
-                {
-                    Route::Nowhere(Refusal::Storm)
-                }
-                Route::Everywhere(kind)
-                    if windows.is_some_and(|w| !w.admit(kind, classified.len)) =>
-                {
-                    Route::Nowhere(Refusal::Storm)
-                }
-                route => route,
-            };
-        }
-    }
-
     /// Sorts positions by destination.
     fn list(&mut self, ports: &[Arc<Port>], now_many: usize) {
         for at in self.touched.drain(..) {
@@ -412,15 +368,8 @@ impl Scratch {
             self.picks.clear();
             self.picks
                 .extend(dropped.map(|(_, p)| picks[usize::from(*p)]));
-            if to.is_rate_spent() {
-                // It is the switch that has no room for them, not the NIC behind.
-                add(&to.counters.drop_rate_out, self.picks.len() as u64);
-            } else if !self.picks.is_empty() {
-                add(&to.counters.drop_no_room, self.picks.len() as u64);
-                let shown = &state.witnesses;
-                shown.show(&to.name, batch, &self.picks, "drop_no_room");
-                to.sink.give_up(batch, &self.picks);
-            }
+            let no_room = (&to.counters.drop_no_room, "drop_no_room");
+            lose(state, to, batch, &self.picks, no_room);
         }
         if let Some((at, _)) = held {
             let to = &ports[at as usize];
@@ -468,8 +417,12 @@ impl Scratch {
         if self.merged.is_empty() {
             return 0;
         }
+        let witnesses = &state.witnesses;
         if !to.is_alive() {
             add(&from.counters.drop_port_gone, alone.len() as u64);
+            for pick in alone.iter().map(|p| picks[usize::from(*p)]) {
+                witnesses.show(&from.name, batch, &[pick], "drop_port_gone");
+            }
             return self.merged.last().map_or(0, |last| last + 1);
         }
         self.picks.clear();
@@ -487,10 +440,17 @@ impl Scratch {
         let taken = self
             .finisher
             .deliver(&*to.sink, batch, picks_now, |pick, error| {
-                match error {
-                    ExpandError::Segment(SegmentError::TooMany) => bad.0 += 1,
-                    _ => bad.1 += 1,
-                }
+                let counter = match error {
+                    ExpandError::Segment(SegmentError::TooMany) => {
+                        bad.0 += 1;
+                        "drop_too_many_segments"
+                    }
+                    _ => {
+                        bad.1 += 1;
+                        "drop_bad_notes"
+                    }
+                };
+                witnesses.show(&from.name, batch, &[pick], counter);
                 bad.2 += batch.get(pick.into()).map_or(0, |f| f.len() as u64);
             });
         if let Some(rate) = to.rate_out.as_ref().filter(|_| taken < allowed) {
@@ -518,14 +478,8 @@ impl Scratch {
                 _ => self.picks.push(picks[usize::from(*position)]),
             }
         }
-        if to.is_rate_spent() {
-            add(&to.counters.drop_rate_out, self.picks.len() as u64);
-        } else if !self.picks.is_empty() {
-            add(&to.counters.drop_flood_no_room, self.picks.len() as u64);
-            let shown = &state.witnesses;
-            shown.show(&to.name, batch, &self.picks, "drop_flood_no_room");
-            to.sink.give_up(batch, &self.picks);
-        }
+        let no_room = (&to.counters.drop_flood_no_room, "drop_flood_no_room");
+        lose(state, to, batch, &self.picks, no_room);
         sent.last().map_or(0, |last| last + 1)
     }
 
@@ -567,6 +521,29 @@ impl Scratch {
         add(&counters.drop_storm, refused(Refusal::Storm));
         add(&counters.drop_no_pool, refused(Refusal::NoPool));
         add(&counters.drop_pool_off, refused(Refusal::PoolOff));
+    }
+}
+
+/// Counts and shows frames that `to` did not take and that do not come again.
+fn lose(
+    state: &SwitchState,
+    to: &Port,
+    batch: &Batch<'_>,
+    picks: &[u16],
+    (no_room, name): (&AtomicU64, &'static str),
+) {
+    if picks.is_empty() {
+        return;
+    }
+    let witnesses = &state.witnesses;
+    if to.is_rate_spent() {
+        // It is the switch that has no room for them, not the NIC behind.
+        add(&to.counters.drop_rate_out, picks.len() as u64);
+        witnesses.show(&to.name, batch, picks, "drop_rate_out");
+    } else {
+        add(no_room, picks.len() as u64);
+        witnesses.show(&to.name, batch, picks, name);
+        to.sink.give_up(batch, picks);
     }
 }
 

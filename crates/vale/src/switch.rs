@@ -241,12 +241,12 @@ impl Switch {
         Some(trace::trace(&self.state, from, batch, tell))
     }
 
-    /// Has somebody shown what is lost from now on. While there is one, all frames take the longer way.
+    /// Shows lost frames to a witness from now on. While there is a witness, all frames take the longer way.
     pub fn add_witness(&self, witness: Arc<dyn Witness>) {
         self.state.witnesses.add(witness);
     }
 
-    /// He is shown no more.
+    /// Shows a witness no more frames.
     pub fn remove_witness(&self, witness: &Arc<dyn Witness>) {
         self.state.witnesses.remove(witness);
     }

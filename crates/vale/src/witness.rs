@@ -1,4 +1,4 @@
-//! Those who are shown what a switch loses. Nobody, as a rule.
+//! Witnesses: they are shown the frames that a switch loses. Usually there is none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,11 @@ use parking_lot::RwLock;
 
 /// Is shown frames that a switch loses, in the thread of their sender.
 pub trait Witness: Send + Sync {
-    /// Frames were lost: at this port, where this counter rose.
+    /// Frames were lost at this port, and this counter of the port rose.
     fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str);
 }
 
-/// All who are.
+/// The witnesses of a switch.
 #[derive(Default)]
 pub(crate) struct Witnesses {
     any: AtomicBool,
@@ -20,7 +20,7 @@ pub(crate) struct Witnesses {
 }
 
 impl Witnesses {
-    /// Whether there is one. Frames take no short ways then.
+    /// Whether there is a witness. Frames take no short ways then.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
@@ -37,7 +37,7 @@ impl Witnesses {
         self.any.store(!all.is_empty(), Ordering::Relaxed);
     }
 
-    /// Shows them frames.
+    /// Shows frames to all of them.
     pub(crate) fn show(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
         if self.any() && !picks.is_empty() {
             for one in &*self.all.read() {

@@ -48,7 +48,7 @@ impl ReportCommand {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default().as_secs();
         let mut text = format!(
-            "hypernic {} report, {now} seconds after 1970\n\
+            "hypernic {} report, Unix time {now}\n\
              In it: versions, configuration, counters, the end of the log. Not in it: frames, memory and registers of guests.\n",
             env!("CARGO_PKG_VERSION")
         );
@@ -213,6 +213,20 @@ fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The last [`LOG`] bytes of what comes.
+fn last(mut from: impl Read) -> std::io::Result<Vec<u8>> {
+    let (mut kept, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match from.read(&mut part) {
+            Ok(0) => return Ok(kept),
+            Ok(n) => kept.extend_from_slice(&part[..n]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        kept.drain(..kept.len().saturating_sub(LOG as usize));
+    }
+}
+
 fn journal(unit: &str) -> Result<Vec<u8>, String> {
     let mut command = Command::new("journalctl");
     command.args(["--no-pager", "-n", "1000", "-u", unit]);
@@ -224,11 +238,7 @@ fn journal(unit: &str) -> Result<Vec<u8>, String> {
     let none = |error| format!("journalctl: {error}; name the log with --log FILE");
     let mut child = child.map_err(none)?;
     let output = child.stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = output.map(|output| output.take(LOG).read_to_end(&mut bytes));
-        read.and_then(Result::ok).map(|_| bytes)
-    });
+    let reader = std::thread::spawn(move || output.and_then(|output| last(output).ok()));
     let until = Instant::now() + JOURNAL;
     while !reader.is_finished() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
@@ -237,4 +247,17 @@ fn journal(unit: &str) -> Result<Vec<u8>, String> {
     let _ = child.wait();
     let bytes = reader.join().ok().flatten();
     bytes.ok_or_else(|| "journalctl was not read".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_log_the_end_is_kept() {
+        let of = |bytes: u64| std::io::repeat(b'x').take(bytes).chain(&b"end"[..]);
+        assert_eq!(last(of(2)).expect("read"), b"xxend");
+        let kept = last(of(3 * LOG)).expect("read");
+        assert!(kept.len() as u64 == LOG && kept.ends_with(b"xend"));
+    }
 }

@@ -10,6 +10,7 @@ use program::LogFormat;
 
 use super::layout;
 use super::place::{Place, Printed, with};
+use super::seconds;
 use crate::error::Error;
 
 /// `hypernic inspect`.
@@ -34,14 +35,8 @@ pub struct InspectCommand {
     #[arg(long, conflicts_with = "watch")]
     diff: bool,
     /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds(0.01))]
     interval: f64,
-}
-
-/// A time that is worth waiting for.
-fn seconds(word: &str) -> Result<f64, String> {
-    let seconds = word.parse().ok().filter(|s| (0.01..=3600.0).contains(s));
-    seconds.ok_or_else(|| "write a number of seconds, 0.01 to 3600".into())
 }
 
 impl InspectCommand {

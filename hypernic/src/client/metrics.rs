@@ -82,7 +82,7 @@ pub(crate) struct Scraper {
     all: bool,
     /// What is asked for.
     wanted: MetricsGet,
-    /// Losses that are not common and were not 0 once: who has seen one sees it until its owner goes.
+    /// Losses that are not common and were not 0 once: a scraper that has seen one sees it until its owner goes.
     seen: BTreeSet<(String, &'static str)>,
 }
 

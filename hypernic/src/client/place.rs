@@ -36,7 +36,7 @@ pub struct Terms {
     /// Write it into the daemon's configuration file, too.
     #[arg(long)]
     pub persist: bool,
-    /// Only if the host has this generation: nobody has changed it since you looked.
+    /// Only if the host still has this generation: it has not changed since you looked.
     #[arg(long, value_name = "N")]
     pub if_generation: Option<u64>,
 }

@@ -9,6 +9,7 @@ use program::LogFormat;
 
 use super::place::{Place, Printed, with};
 use crate::error::Error;
+use crate::hex;
 
 /// `hypernic trace`.
 #[derive(Args, Debug)]
@@ -47,7 +48,7 @@ impl TraceCommand {
             }
             (None, Some(file)) => {
                 let all = read(file)?.into_iter().take(self.count);
-                all.map(|frame| hex(&frame)).collect()
+                all.map(|frame| hex::of(&frame)).collect()
             }
             (None, None) => Vec::new(),
         };
@@ -75,17 +76,9 @@ fn told(traced: &Traced) -> String {
         };
     }
     let _ = match traced.reached.is_empty() {
-        true => writeln!(text, "nobody gets it"),
+        true => writeln!(text, "no port gets it"),
         false => writeln!(text, "gets it: {}", traced.reached.join(", ")),
     };
-    text
-}
-
-fn hex(frame: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in frame {
-        let _ = write!(text, "{byte:02x}");
-    }
     text
 }
 
@@ -169,26 +162,22 @@ mod tests {
 
     use super::*;
 
+    fn word(big: bool) -> fn(u32) -> [u8; 4] {
+        if big {
+            u32::to_be_bytes
+        } else {
+            u32::to_le_bytes
+        }
+    }
+
     fn classic(big: bool) -> Vec<u8> {
-        let word = |n: u32| {
-            if big {
-                n.to_be_bytes()
-            } else {
-                n.to_le_bytes()
-            }
-        };
+        let word = word(big);
         let words = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 0xffff, 1, 7, 7, 3, 3];
         [words.map(word).concat(), vec![1, 2, 3]].concat()
     }
 
     fn next_generation(big: bool) -> Vec<u8> {
-        let word = |n: u32| {
-            if big {
-                n.to_be_bytes()
-            } else {
-                n.to_le_bytes()
-            }
-        };
+        let word = word(big);
         let words = |words: &[u32]| words.iter().flat_map(|n| word(*n)).collect::<Vec<_>>();
         let block = |kind: u32, body: &[u8]| {
             let len = word(body.len() as u32 + 12);
@@ -218,7 +207,6 @@ mod tests {
         radio[20] = 105;
         assert_eq!(frames(&radio), None);
         assert_eq!(frames(b"#!/bin/sh"), None);
-        assert_eq!(hex(&[0, 0xab]), "00ab");
     }
 
     proptest! {

@@ -157,7 +157,7 @@ fn judge(client: &mut Client) -> Result<usize, Error> {
     Ok(good)
 }
 
-/// Loads the state of a chip into one that nobody uses.
+/// Loads the state of a chip into one that is not used.
 fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
     let text = |error: igb::state::StateError| error.to_string();
     // Functions of a chip with VFs are read only: there is no chip here.
@@ -183,7 +183,7 @@ fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
     loaded.map_err(|error| error.to_string())
 }
 
-/// The surroundings of a chip that nobody uses.
+/// The surroundings of a chip that is not used.
 struct Nothing;
 
 impl Interrupts for Nothing {

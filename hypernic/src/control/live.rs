@@ -1,6 +1,6 @@
-//! Captures for those who look on: pcapng on the connection that asked for it.
+//! Live captures: pcapng on the connection that asked for it.
 //!
-//! A thread of its own writes to the client. While it waits for one that does not read, frames are missed and counted;
+//! A thread of its own writes to the client. While it waits for a client that does not read, frames are missed and counted;
 //! neither the control thread nor a worker waits with it.
 
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use control::{Call, CaptureInfo, CaptureStart, CaptureStarted, Failure, Method, Request, reply};
 use frame::{Batch, Counted};
 use parking_lot::{Mutex, RwLock};
-use port::capture::{Capture, CaptureOptions, SystemClock};
+use port::capture::{Capture, CaptureOptions, Probe, SystemClock};
 use rustix::event::{PollFd, PollFlags};
 use vale::{Switch, Witness};
 
@@ -29,18 +29,20 @@ const MOST: usize = 16;
 const BUFFER: usize = 4 << 20;
 /// How long a frame waits at most for others to go with it.
 const SOON: Duration = Duration::from_millis(50);
-/// How often one who writes looks whether the capture is over.
+/// How often a blocked writer looks whether the capture is over.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What a client captures. It ends with this.
 struct Live {
     nic: String,
+    /// The NIC's, by which it is known: another NIC may have its name later.
+    probe: Arc<Probe>,
     caller: Caller,
     since: Instant,
     stream: Arc<UnixStream>,
     over: Arc<AtomicBool>,
     capture: Option<Arc<Capture>>,
-    /// The switch that shows what it loses, and to whom.
+    /// The switch that shows what it loses, and the witness.
     losses: Option<(Switch, Arc<dyn Witness>)>,
 }
 
@@ -131,7 +133,7 @@ impl Lives {
             )));
         }
         let host = host.read();
-        let Some(probe) = host.probe(&call.nic) else {
+        let Some(probe) = host.probe(&call.nic).map(Arc::clone) else {
             return Err(no_nic(&host, &call.nic));
         };
         let losing = match call.drops {
@@ -188,6 +190,7 @@ impl Lives {
         );
         lives.push(Live {
             nic: call.nic,
+            probe,
             caller,
             since: now,
             stream: Arc::new(stream),
@@ -236,17 +239,7 @@ impl Lives {
         let host = host.read();
         lives.retain(|live| {
             let probe = host.probe(&live.nic);
-            let feeds = |probe: &Arc<port::capture::Probe>| {
-                live.capture
-                    .as_ref()
-                    .is_some_and(|capture| probe.feeds(capture))
-            };
-            let there = probe.is_some_and(|probe| live.losses.is_some() || feeds(probe));
-            let goes_on = there && !hung_up(&live.stream);
-            if let (Some(probe), Some(capture), false) = (probe, &live.capture, goes_on) {
-                probe.detach_from(capture);
-            }
-            goes_on
+            probe.is_some_and(|probe| Arc::ptr_eq(probe, &live.probe)) && !hung_up(&live.stream)
         });
     }
 }
@@ -273,7 +266,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// The client gets what there is, if it reads, and the statistics; nobody waits for that.
+    /// The client gets what there is, if it reads, and the statistics; no other thread waits for that.
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         let section = self.section(0);
@@ -288,6 +281,9 @@ impl Drop for Live {
             "control: captures no more"
         );
         let capture = self.capture.take();
+        if let Some(capture) = &capture {
+            self.probe.detach_from(capture);
+        }
         if let Some((switch, witness)) = self.losses.take() {
             switch.remove_witness(&witness);
         }

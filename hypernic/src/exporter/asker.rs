@@ -1,5 +1,5 @@
-//! The thread that asks the daemon: who wants an answer waits for it no longer than he wants to, whatever the daemon
-//! does, and a daemon that hangs is asked by one alone.
+//! The thread that asks the daemon. A request waits for the daemon no longer than `--timeout`, whatever the daemon does,
+//! and only this thread waits for a daemon that hangs.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use control::{AskError, Client};
 
 use crate::client::{Exposition, Families, Kind, Place, Scraper};
 
-/// Those who may wait for the thread at once.
+/// Requests that may wait for the thread at once.
 const QUEUE: usize = 8;
 
 /// What the exporter counts of itself.

@@ -43,7 +43,7 @@ pub(super) fn parse(bytes: &[u8], local: bool) -> Wanted {
         found.and_then(|field| std::str::from_utf8(field.value).ok())
     };
     if local && !field("host").is_none_or(is_this_host) {
-        // A page in somebody's browser whose name was made to mean this host.
+        // DNS rebinding: a web page whose host name was made to resolve to this host.
         return Wanted::Wrong(
             "421 Misdirected Request",
             "this exporter is asked by address, or as localhost",
@@ -192,7 +192,7 @@ mod tests {
                 Wanted::Root
             );
         }
-        // Who listens to others is called by any name.
+        // An exporter that other hosts reach may be called by any name.
         let text = "GET / HTTP/1.1\r\nHost: host.example\r\n\r\n";
         assert_eq!(parse(text.as_bytes(), false), Wanted::Root);
     }

@@ -34,7 +34,7 @@ impl Listening {
             let refused = |error: &dyn std::fmt::Display| {
                 Error::Host(format!("cannot listen at {}: {error}", path.display()))
             };
-            // It replaces a socket that nobody listens at, and removes its own in the end.
+            // It replaces a socket without a listener, and removes its own in the end.
             let listener = Listener::bind(path).map_err(|error| refused(&error))?;
             let fd = listener.as_fd().ok_or_else(|| refused(&"it is closed"))?;
             let fd = fd.try_clone_to_owned().map_err(|error| refused(&error))?;

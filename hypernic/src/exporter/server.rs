@@ -17,8 +17,8 @@ const CONNECTIONS: usize = 16;
 const ASKING: Duration = Duration::from_secs(2);
 /// How long it may take to read the answer.
 const READING: Duration = Duration::from_secs(5);
-/// How long nobody is accepted after that has failed.
-const BREATH: Duration = Duration::from_millis(100);
+/// The pause after a connection could not be accepted or served.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections under way: a number, and the way to cut them.
 type Open = Mutex<Vec<(u64, Stream)>>;
@@ -33,7 +33,7 @@ pub(super) fn serve(listening: &Listening, asker: &Asker) {
                 Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
-                    std::thread::sleep(BREATH);
+                    std::thread::sleep(PAUSE);
                     continue;
                 }
             };
@@ -51,7 +51,7 @@ pub(super) fn serve(listening: &Listening, asker: &Asker) {
             });
             if served.is_err() {
                 open.lock().retain(|(of, _)| *of != number);
-                std::thread::sleep(BREATH);
+                std::thread::sleep(PAUSE);
             }
         }
     });

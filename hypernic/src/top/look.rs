@@ -24,6 +24,12 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    /// Seconds between an earlier look and this one, never 0.
+    pub fn since(&self, before: &Self) -> f64 {
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        seconds.max(1e-3)
+    }
+
     /// All of a kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = (&str, &Counts)> {
         let all = self.counts.get(kind).into_iter().flatten();

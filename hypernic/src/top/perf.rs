@@ -8,7 +8,8 @@ use program::LogFormat;
 use serde::Serialize;
 
 use super::look::{Counts, Look, Sample};
-use crate::client::{Place, Printed};
+use super::rates::Between;
+use crate::client::{Place, Printed, seconds};
 use crate::error::Error;
 use crate::worker::histogram;
 
@@ -20,7 +21,7 @@ pub struct PerfCommand {
     #[command(flatten)]
     printed: Printed,
     /// Seconds between the two looks.
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = super::seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds(0.1))]
     delay: f64,
 }
 
@@ -69,26 +70,15 @@ impl PerfCommand {
     }
 }
 
-fn get(counts: Option<&Counts>, name: &str) -> u64 {
-    counts
-        .and_then(|counts| counts.get(name))
-        .copied()
-        .unwrap_or(0)
-}
-
 fn between(before: &Sample, now: &Sample) -> Perf {
-    let seconds = now.at.duration_since(before.at).as_secs_f64();
+    let seconds = now.since(before);
     let nanos = (seconds * 1e9) as u64;
-    let since = |kind: &str, name: &str, counter: &str| {
-        let (old, new) = (
-            get(before.get(kind, name), counter),
-            get(now.get(kind, name), counter),
-        );
-        new.checked_sub(old).unwrap_or(new)
-    };
+    let of = |kind: &str, name: &str| Between::of(before, now, kind, name);
+    let get = |counts: &Counts, name: &str| counts.get(name).copied().unwrap_or(0);
     let (bounds, later, _) = histogram();
     let worker = |(name, counts): (&str, &Counts)| {
-        let since = |counter: &str| since("worker", name, counter);
+        let between = of("worker", name);
+        let since = |counter: &str| between.count(counter);
         let (work, looking) = (since("work_ns"), since("looking_ns"));
         let replies = bounds
             .iter()
@@ -99,15 +89,15 @@ fn between(before: &Sample, now: &Sample) -> Perf {
             looking_ns: looking,
             asleep_ns: nanos.saturating_sub(work + looking),
             turns: since("turns"),
-            longest_turn_ns: get(Some(counts), "longest_turn_ns"),
+            longest_turn_ns: get(counts, "longest_turn_ns"),
             replies: replies.chain([(None, since(later))]).collect(),
         }
     };
     let nic = |(name, counts): (&str, &Counts)| NicPerf {
         nic: name.to_owned(),
-        worker: get(Some(counts), "worker"),
-        turns: since("nic", name, "turns"),
-        work_ns: since("nic", name, "work_ns"),
+        worker: get(counts, "worker"),
+        turns: of("nic", name).count("turns"),
+        work_ns: of("nic", name).count("work_ns"),
     };
     let mut nics: Vec<_> = now.of("nic").map(nic).collect();
     nics.sort_by(|a, b| b.work_ns.cmp(&a.work_ns).then_with(|| a.nic.cmp(&b.nic)));

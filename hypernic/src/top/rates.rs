@@ -95,14 +95,24 @@ pub(super) struct VfRow {
 }
 
 /// What one thing counted between the looks.
-struct Between<'a> {
+pub(super) struct Between<'a> {
     before: Option<&'a Counts>,
     now: Option<&'a Counts>,
     seconds: f64,
 }
 
+impl<'a> Between<'a> {
+    pub fn of(before: &'a Sample, now: &'a Sample, kind: &str, name: &str) -> Self {
+        Between {
+            before: before.get(kind, name),
+            now: now.get(kind, name),
+            seconds: now.since(before),
+        }
+    }
+}
+
 impl Between<'_> {
-    fn count(&self, counter: &str) -> u64 {
+    pub fn count(&self, counter: &str) -> u64 {
         let get = |counts: Option<&Counts>| counts.and_then(|c| c.get(counter)).copied();
         let (before, now) = (get(self.before).unwrap_or(0), get(self.now).unwrap_or(0));
         // One that was made anew counts from 0.
@@ -133,14 +143,9 @@ impl Between<'_> {
 
 impl View {
     pub fn between(before: &Sample, now: &Sample) -> Self {
-        let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
-        let of = |kind: &str, name: &str| Between {
-            before: before.get(kind, name),
-            now: now.get(kind, name),
-            seconds,
-        };
+        let of = |kind: &str, name: &str| Between::of(before, now, kind, name);
         let mut view = View {
-            seconds,
+            seconds: now.since(before),
             ..View::default()
         };
         for nic in &now.nics {

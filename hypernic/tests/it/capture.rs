@@ -246,6 +246,28 @@ fn what_the_switch_loses_comes_with_its_reason() {
 }
 
 #[test]
+fn a_capture_of_losses_ends_with_its_nic_though_another_takes_its_name() {
+    let lab = lab();
+    let start = CaptureStart {
+        nic: "a".into(),
+        snaplen: None,
+        drops: Some(true),
+    };
+    let client = Client::connect(&lab.control()).expect("connect");
+    let (begin, stream) = client.upgrade(&start).expect("a capture");
+    assert_eq!(captures(&lab).len(), 1);
+    // One call removes the NIC and makes it again.
+    let file = lab.dir.path().join("host.toml");
+    let text = std::fs::read_to_string(&file).expect("file");
+    let changed = text.replacen("name = \"a\"", "name = \"a\"\nmodel = \"82545em\"", 1);
+    std::fs::write(&file, changed).expect("file");
+    lab.ran(&format!("config apply {} --disconnect", file.display()));
+    let (frames, _) = read_all(&mut begin.as_slice().chain(stream));
+    assert!(frames.is_empty());
+    assert!(captures(&lab).is_empty());
+}
+
+#[test]
 fn wireshark_lists_nics_and_captures_from_them() {
     let lab = lab();
     let folder = lab.dir.path().join("extcap");

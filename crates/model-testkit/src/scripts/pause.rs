@@ -203,6 +203,9 @@ pub fn control_frames_are_told_apart<C: Chip>() {
                 continue;
             }
             let case = format!("case {i}, variant {variant}");
+            if let Some(said) = m.trace(frame) {
+                assert_eq!(said, *stored, "{case}");
+            }
             assert_eq!(m.offer(&[frame]), 1, "{case}");
             assert_eq!(C::stored(&mut m), *stored, "{case}");
             assert_eq!(txoff(&mut m), *paused, "{case}");

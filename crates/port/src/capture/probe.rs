@@ -91,12 +91,6 @@ impl Probe {
         drop(last);
     }
 
-    /// Whether it records into this one.
-    pub fn feeds(&self, capture: &Arc<Capture>) -> bool {
-        let targets = self.targets.read();
-        targets.iter().any(|(one, _)| Arc::ptr_eq(one, capture))
-    }
-
     fn record(&self, direction: Direction, batch: &Batch<'_>, picks: &[u16]) {
         if picks.is_empty() || !self.active.load(Ordering::Acquire) {
             return;

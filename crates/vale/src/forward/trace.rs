@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frame::Batch;
 
+use super::police::permitted;
 use super::{Refusal, Route, Scratch};
 use crate::guard::storm::Flood;
 use crate::port::{Port, slot};
@@ -48,7 +49,7 @@ impl Refusal {
 }
 
 impl Scratch {
-    /// Shows those who want to see it which of the frames were refused.
+    /// Shows the frames that were refused to the witnesses.
     pub(super) fn show_refused(
         &self,
         state: &SwitchState,
@@ -68,7 +69,7 @@ impl Scratch {
     }
 }
 
-/// Takes the first frame of a batch from `from` to where it would go. Returns the ports that would get it.
+/// Follows the first frame of a batch from `from`. Returns the ports that would get it.
 pub(crate) fn trace(
     state: &SwitchState,
     from: &Port,
@@ -115,9 +116,7 @@ pub(crate) fn trace(
             }
         }
     }
-    if state.is_guarded() && !matches!(frame.route, Route::Nowhere(_)) {
-        frame.route = guard(from, &ports, frame.route, frame.vlan);
-    }
+    frame.route = permitted(frame.route, from, &ports, frame.vlan);
     let bound = from.bounds.get();
     if let Some(bound) = bound.filter(|_| !matches!(frame.route, Route::Nowhere(_))) {
         if bound.rate.is_some() {
@@ -130,29 +129,10 @@ pub(crate) fn trace(
             tell("floods from here have a limit".into(), Some("drop_storm"));
         }
     }
-    goes(state, from, &ports, (frame.route, frame.vlan), tell)
-}
-
-/// What the guards have against it, as [`Scratch::police`].
-fn guard(from: &Port, ports: &[Arc<Port>], route: Route, vlan: u16) -> Route {
-    if !from.is_member(vlan) {
-        return Route::Nowhere(Refusal::Vlan);
-    }
-    let Route::Port(at) = route else { return route };
-    let to = &ports[at as usize];
-    if from.private && !to.uplink {
-        Route::Uplinks
-    } else if !from.may_reach(to) {
-        Route::Nowhere(Refusal::Private)
-    } else if !to.is_member(vlan) {
-        Route::Nowhere(Refusal::Vlan)
-    } else {
-        route
-    }
+    goes(from, &ports, (frame.route, frame.vlan), tell)
 }
 
 fn goes(
-    state: &SwitchState,
     from: &Port,
     ports: &[Arc<Port>],
     (route, vlan): (Route, u16),
@@ -160,8 +140,7 @@ fn goes(
 ) -> Vec<String> {
     let all = |reaches: &dyn Fn(&Port) -> bool| -> Vec<String> {
         let others = ports.iter().filter(|to| to.id != from.id);
-        let reached = others.filter(|to| to.is_member(vlan) || !state.is_guarded());
-        let reached = reached.filter(|to| reaches(to));
+        let reached = others.filter(|to| to.is_member(vlan) && reaches(to));
         reached.map(|to| to.name.clone()).collect()
     };
     match route {
@@ -192,7 +171,7 @@ fn goes(
                 Flood::Multicast => "rx_multicast",
                 Flood::Broadcast => "rx_broadcast",
             };
-            let reached = all(&|to| !state.is_guarded() || from.may_reach(to));
+            let reached = all(&|to| from.may_reach(to));
             tell(
                 format!("is flooded to {} ports", reached.len()),
                 Some(counter),
@@ -208,17 +187,17 @@ fn goes(
 mod tests {
     use std::sync::Arc;
 
+    use eswitch::Rate;
     use frame::{Batch, Caps, Sink, Wake};
-    use wire::{MacAddr, Offload};
-
     use parking_lot::Mutex;
+    use wire::{MacAddr, Offload};
 
     use crate::{PortConfig, Switch, SwitchConfig, Witness};
 
     /// Takes everything.
-    struct Nobody;
+    struct TakesAll;
 
-    impl Sink for Nobody {
+    impl Sink for TakesAll {
         fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
             picks.len()
         }
@@ -285,7 +264,7 @@ mod tests {
             let port = switch.attach(name, sink, PortConfig::default());
             port.expect("a port")
         };
-        let (a, b) = (attach("a", Arc::new(Nobody)), attach("b", Arc::new(Full)));
+        let (a, b) = (attach("a", Arc::new(TakesAll)), attach("b", Arc::new(Full)));
         let notes = Arc::new(Notes::default());
         let witness: Arc<dyn Witness> = notes.clone();
         switch.add_witness(witness.clone());
@@ -332,16 +311,49 @@ mod tests {
     }
 
     #[test]
+    fn frames_beyond_the_rate_of_a_port_are_shown() {
+        let switch = Switch::new(SwitchConfig::default(), Arc::new(|| 0));
+        let attach = |name: &str, rate_out| {
+            let config = PortConfig {
+                rate_out,
+                ..PortConfig::default()
+            };
+            let port = switch.attach(name, Arc::new(TakesAll), config);
+            port.expect("a port")
+        };
+        let two = Rate {
+            bits: None,
+            packets: Some(1000),
+            burst_ms: 2,
+        };
+        let (a, b) = (attach("a", None), attach("b", Some(two)));
+        b.deliver(&batch(1, 2), &[0]);
+        let notes = Arc::new(Notes::default());
+        switch.add_witness(notes.clone());
+        let (one, flood) = (batch(2, 1), batch(9, 1));
+        // Two are in time; the third has b's address, and the fourth is flooded.
+        for frame in [&one, &flood, &one, &flood] {
+            a.deliver(frame, &[0]);
+        }
+        let shown = std::mem::take(&mut *notes.0.lock());
+        let lost = |frame: &Batch<'_>| {
+            let bytes = frame.get(0).expect("a frame").to_vec();
+            ("b".to_owned(), "drop_rate_out", bytes)
+        };
+        assert_eq!(shown, [lost(&one), lost(&flood)]);
+    }
+
+    #[test]
     fn a_trace_says_what_the_switch_then_does_and_does_nothing() {
         let switch = Switch::new(SwitchConfig::default(), Arc::new(|| 0));
-        let attach = |name: &str| switch.attach(name, Arc::new(Nobody), PortConfig::default());
+        let attach = |name: &str| switch.attach(name, Arc::new(TakesAll), PortConfig::default());
         let ports = ["a", "b", "c"].map(|name| attach(name).expect("a port"));
         let guarded = PortConfig {
             only: vec![mac(9)],
             ..PortConfig::default()
         };
         switch
-            .attach("locked", Arc::new(Nobody), guarded)
+            .attach("locked", Arc::new(TakesAll), guarded)
             .expect("a port");
         let before = (switch.ports(), switch.macs());
         let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! Interrupts as those see them who look on.
+//! Interrupts, for display.
 
 use std::sync::atomic::Ordering;
 
@@ -95,7 +95,7 @@ mod tests {
         let counts = |info: &VectorInfo| (info.signalled, info.held, info.merged);
         let names: Vec<_> = all.iter().map(|info| (info.kind, info.vector)).collect();
         assert_eq!(names, [("intx", 0), ("msix", 0), ("msix", 1)]);
-        // The pin rose before somebody listened, and waits for its unmask now.
+        // The pin rose before it had an eventfd, and waits for its unmask now.
         assert_eq!(counts(&all[0]), (1, 0, 1));
         assert!(all[0].armed && all[0].masked && all[0].pending);
         assert_eq!(counts(&all[1]), (0, 0, 0));

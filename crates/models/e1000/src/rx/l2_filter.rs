@@ -18,6 +18,11 @@ impl Call<'_, '_> {
             false => None,
         })
     }
+
+    /// "Bad packets that pass the filter function are stored", as far as the chip can hold them.
+    pub(crate) fn stores_bad(&self, accepted: &Accepted) -> bool {
+        self.rctl & rctl::SBP != 0 && accepted.on_wire <= MAX_LONG
+    }
 }
 
 impl Counts {
@@ -43,8 +48,7 @@ impl Counts {
         }
         count(&counters.rx_oversize, (!accepted.runt).into());
         accepted.count_bad(tally);
-        // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
-        if rctl & rctl::SBP != 0 && accepted.on_wire <= MAX_LONG {
+        if call.stores_bad(&accepted) {
             return Some(accepted);
         }
         tally.total(accepted.on_wire);

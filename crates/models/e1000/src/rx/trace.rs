@@ -6,8 +6,7 @@ use intel::rx::Accepted;
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::RING;
-use crate::filter::address::{FILTERS, MAX_LONG};
-use crate::regs::bits::rctl;
+use crate::filter::address::FILTERS;
 use crate::rx::call::Call;
 
 /// Is told each decision, and the counter that goes with it.
@@ -29,6 +28,13 @@ pub(crate) fn trace(chip: &Chip, frame: &Frame<'_>, tell: Tell<'_>) -> bool {
         );
         return false;
     }
+    let Some(ring) = Ring::read(&chip.file, &RING) else {
+        tell(
+            "lost: there is no valid receive ring (RDBAL, RDLEN)".into(),
+            Some("rx_bad_ring"),
+        );
+        return false;
+    };
     let mut call = Call::new(chip, None);
     call.read();
     let accepted = call.look(frame);
@@ -39,12 +45,15 @@ pub(crate) fn trace(chip: &Chip, frame: &Frame<'_>, tell: Tell<'_>) -> bool {
         );
         return false;
     }
-    if accepted.control.is_some() {
+    if let Some(control) = accepted.control {
         tell(
             "is flow control, which the receiver obeys (CTRL.RFCE)".into(),
             None,
         );
-        return false;
+        if control.is_discarded(call.rctl) {
+            tell("goes no further (RCTL.DPF)".into(), None);
+            return false;
+        }
     }
     if !filters(&call, &accepted, tell) {
         return false;
@@ -55,7 +64,7 @@ pub(crate) fn trace(chip: &Chip, frame: &Frame<'_>, tell: Tell<'_>) -> bool {
         } else {
             "rx_oversize"
         };
-        let stored = call.rctl & rctl::SBP != 0 && accepted.on_wire <= MAX_LONG;
+        let stored = call.stores_bad(&accepted);
         let on_wire = accepted.on_wire;
         match stored {
             true => tell(
@@ -73,7 +82,7 @@ pub(crate) fn trace(chip: &Chip, frame: &Frame<'_>, tell: Tell<'_>) -> bool {
             return false;
         }
     }
-    room(chip, tell)
+    room(&ring, tell)
 }
 
 /// Address and VLAN.
@@ -106,14 +115,7 @@ fn filters(call: &Call<'_, '_>, accepted: &Accepted, tell: Tell<'_>) -> bool {
 }
 
 /// Descriptors that are free now.
-fn room(chip: &Chip, tell: Tell<'_>) -> bool {
-    let Some(ring) = Ring::read(&chip.file, &RING) else {
-        tell(
-            "lost: the ring is none (RDBAL, RDLEN)".into(),
-            Some("rx_bad_ring"),
-        );
-        return false;
-    };
+fn room(ring: &Ring, tell: Tell<'_>) -> bool {
     let free = ring.available();
     if free == 0 {
         tell(
