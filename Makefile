@@ -55,8 +55,8 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory fuzz-quick
 
 # Linking each test as tightly as the daemon takes longer than they run.
-test-long: build ## the long tests: every setting of the stock drivers, endurance
-	@scripts/setup test
+test-long: build ## the long tests: every setting of the stock drivers, endurance, the page in a browser
+	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences

@@ -83,13 +83,20 @@ fn use_all(dir: &Path, nics: usize) -> Outcome<Vec<Driver<SocketBus>>> {
     Ok(drivers)
 }
 
-fn scrape(at: &str) -> Outcome<usize> {
+fn get(at: &str, path: &str) -> Outcome<String> {
     let mut stream = TcpStream::connect(at)?;
-    stream.write_all(
-        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n",
-    )?;
+    let fields = "Host: localhost\r\nAccept: application/openmetrics-text";
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
+    match text.starts_with("HTTP/1.1 200 ") {
+        true => Ok(text),
+        false => Err("it does not answer".into()),
+    }
+}
+
+fn scrape(at: &str) -> Outcome<usize> {
+    let text = get(at, "/metrics")?;
     match text.ends_with("# EOF\n") && text.contains("\nhypernic_up 1\n") {
         true => Ok(text.len()),
         false => Err("the daemon did not answer".into()),
@@ -131,29 +138,58 @@ fn main() -> Outcome<()> {
     })?;
 
     let control = dir.path().join("control.sock");
-    let mut exporter = Command::new(hypernic()?);
-    exporter
-        .args(["exporter", "--listen", "127.0.0.1:0", "--control"])
-        .arg(&control)
-        .stdout(Stdio::piped());
-    let mut exporter = Running(exporter.spawn()?);
-    let mut line = String::new();
-    let out = exporter.0.stdout.take().ok_or("no output")?;
-    BufReader::new(out).read_line(&mut line)?;
-    let at = line.trim().trim_start_matches("http://");
-    let at = at.trim_end_matches("/metrics").to_owned();
-    scrape(&at)?;
-    measured("exporter", &daemon, &exporter, || {
+    let serving = |words: &[&str]| -> Outcome<(Running, String)> {
+        let mut command = Command::new(hypernic()?);
+        command.args(words).args(["--listen", "127.0.0.1:0"]);
+        let mut serving = Running(
+            command
+                .arg("--control")
+                .arg(&control)
+                .stdout(Stdio::piped())
+                .spawn()?,
+        );
+        let mut line = String::new();
+        let out = serving.0.stdout.take().ok_or("no output")?;
+        BufReader::new(out).read_line(&mut line)?;
+        let at = line.trim().trim_start_matches("http://");
+        let at = at.split('/').next().unwrap_or(at).to_owned();
+        Ok((serving, at))
+    };
+    let each_second = |look: &mut dyn FnMut() -> Outcome<usize>| -> Outcome<usize> {
         let mut next = Instant::now();
         let mut bytes = 0;
         for _ in 0..seconds {
-            bytes = scrape(&at)?;
+            bytes = look()?;
             next += Duration::from_secs(1);
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         Ok(bytes)
+    };
+    let (exporter, at) = serving(&["exporter"])?;
+    scrape(&at)?;
+    measured("exporter", &daemon, &exporter, || {
+        each_second(&mut || scrape(&at))
     })?;
     drop(exporter);
+
+    let (web, at) = serving(&["web", "--no-key"])?;
+    let first = get(&at, "/api/now")?;
+    let id = first
+        .split_once("\"shape_id\":\"")
+        .and_then(|(_, rest)| rest.split('"').next())
+        .ok_or("no shape")?;
+    println!("web: {} bytes for a page that opens", first.len());
+    let since = format!("/api/now?shape={id}&since=100000");
+    measured("web, nobody looks", &daemon, &web, || {
+        each_second(&mut || Ok(0))
+    })?;
+    measured("web, a page", &daemon, &web, || {
+        each_second(&mut || Ok(get(&at, &since)?.len()))
+    })?;
+    measured("web, a page with a NIC opened", &daemon, &web, || {
+        each_second(&mut || Ok(get(&at, &since)?.len() + get(&at, "/api/nic?name=vm0")?.len()))
+    })?;
+    drop(web);
 
     let mut top = Command::new(hypernic()?);
     top.args(["top", "-b", "-o", "json", "-d", "1", "--control"])

@@ -35,6 +35,7 @@ use crate::top::TopCommand;
 use crate::top::perf::PerfCommand;
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
+use crate::web::WebCommand;
 
 /// Real NICs for virtual machines, served over vfio-user or vhost-user.
 #[derive(Debug, Parser)]
@@ -92,6 +93,8 @@ pub enum Command {
     Metrics(MetricsCommand),
     /// Serve the counters of a running daemon over HTTP, for Prometheus.
     Exporter(ExporterCommand),
+    /// Serve a page that shows the NICs, switches and ports of a running daemon to a browser on this host.
+    Web(WebCommand),
     /// Show what NICs, workers and switches of a running daemon do now.
     Top(TopCommand),
     /// Capture what passes a NIC of a running daemon, as pcapng.

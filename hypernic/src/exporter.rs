@@ -4,20 +4,21 @@
 //! control socket does, and needs the role monitor. Whatever its clients and the daemon do, it answers within bounded
 //! time and keeps a bounded number of connections.
 
+mod accept;
 mod asker;
-mod http;
-mod listen;
-mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use jail::Mode;
 
+use self::accept::form;
 use self::asker::Asker;
-use self::listen::Listening;
 use crate::client::Place;
 use crate::error::Error;
+use crate::http::{self, Answer, Asked, Counters, Listening, Method, Names, Rules, Site};
+use crate::sandbox;
 
 /// `hypernic exporter`.
 #[derive(Args, Debug)]
@@ -40,23 +41,81 @@ pub struct ExporterCommand {
     /// Every counter of every NIC, too.
     #[arg(long)]
     all: bool,
+    /// What this process gives up once it listens: as the daemon's word.
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = str::parse::<Mode>)]
+    sandbox: Mode,
+    /// Where it listens.
+    #[arg(skip)]
+    listening: Option<Listening>,
 }
 
 impl ExporterCommand {
+    /// Listens, and gives up the rest. To be called once, before there is any other thread.
+    ///
+    /// # Errors
+    /// The address is not to be had, or what a strict sandbox needs.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.listening = Some(Listening::start(&self.listen, self.unix.as_deref())?);
+        sandbox::enter_beside(self.sandbox, self.unix.as_deref())
+    }
+
     /// Serves until the process is ended. `print` is told where.
     ///
     /// # Errors
-    /// The address is not to be had.
+    /// It has not settled, or can start no thread.
     pub fn execute(self, print: &mut dyn FnMut(String)) -> Result<(), Error> {
-        let listening = Listening::start(&self.listen, self.unix.as_deref())?;
+        let listening = self.listening.ok_or_else(http::not_listening)?;
         let timeout = Duration::from_secs(self.timeout);
         let asker = Asker::start(self.place, timeout, self.limit, self.all);
         let asker = asker.map_err(|source| Error::Os {
             what: "cannot start a thread",
             source,
         })?;
-        print(format!("{}\n", listening.shown()));
-        server::serve(&listening, &asker);
+        print(format!("{}\n", listening.shown("/metrics")));
+        let names = match listening.is_local() {
+            true => Names::ThisHost(Vec::new()),
+            false => Names::Any,
+        };
+        let rules = Rules {
+            names,
+            posts: false,
+        };
+        let counters = Counters::default();
+        let exporter = Exporter {
+            asker,
+            rules,
+            counters,
+        };
+        http::serve(&listening, &exporter);
         Ok(())
+    }
+}
+
+struct Exporter {
+    asker: Asker,
+    rules: Rules,
+    counters: Counters,
+}
+
+impl Site for Exporter {
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn answer(&self, asked: &Asked) -> Answer {
+        debug_assert_ne!(asked.method, Method::Post);
+        match asked.path.as_str() {
+            "/metrics" => {
+                let form = form(asked.field("accept").unwrap_or(""));
+                let text = self.asker.text(form, &self.counters);
+                Answer::new("200 OK", form.content_type(), text)
+            }
+            "/" => Answer::line("200 OK", "hypernic exporter: see /metrics"),
+            _ => Answer::line("404 Not Found", "there is /metrics"),
+        }
     }
 }

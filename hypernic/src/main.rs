@@ -52,8 +52,10 @@ fn main() -> ExitCode {
         _ => Manager::default(),
     };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
-    let layers = match &job {
+    let layers = match &mut job {
         Ok(Job::Serve(config, false)) => sandbox::enter(config).map(Some),
+        Ok(Job::Other(Command::Exporter(exporter))) => exporter.settle().map(|()| None),
+        Ok(Job::Other(Command::Web(web))) => web.settle().map(|()| None),
         _ => Ok(None),
     };
     let _log = log::start(format, verbose);
@@ -101,6 +103,7 @@ fn execute(
         Command::Upgrade(upgrade) => print(upgrade.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::Exporter(exporter) => exporter.execute(&mut print)?,
+        Command::Web(web) => web.execute(&mut print)?,
         Command::Top(top) => top.execute(&mut print)?,
         Command::Capture(capture) => print(capture.execute(format)?),
         Command::Extcap(extcap) => print(extcap.execute()?),

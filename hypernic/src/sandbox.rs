@@ -27,6 +27,23 @@ pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
     jail::enter(plan).map_err(|why| Error::Host(format!("sandbox: {why}")))
 }
 
+/// Confines a program beside the daemon, which listens already and will only ask the daemon. `unix`: a socket that it
+/// removes in the end. To be called once, before any other thread runs.
+///
+/// # Errors
+/// What a strict sandbox needs is not to be had.
+pub(crate) fn enter_beside(mode: Mode, unix: Option<&Path>) -> Result<(), Error> {
+    let plan = Plan {
+        mode,
+        folders: unix.map(folder).into_iter().collect(),
+        without: std::env::var(WITHOUT).ok(),
+        ..Plan::default()
+    };
+    let entered = jail::enter(plan);
+    entered.map_err(|why| Error::Host(format!("sandbox: {why}")))?;
+    Ok(())
+}
+
 /// All ports of a host.
 fn ports(config: &HostConfig) -> impl Iterator<Item = &PortSpec> {
     let of_switches = config.switches.iter().flat_map(|switch| &switch.ports);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
-use self::look::Look;
-use self::rates::View;
+pub(crate) use self::look::{Look, Sample};
+pub(crate) use self::rates::{LossRow, View};
 use crate::client::{Place, seconds};
 use crate::error::Error;
 

@@ -365,6 +365,8 @@ records! {
     MetricsGet {
         /// Those of one kind of thing; all without.
         kind: Option<String>,
+        /// Those of things with these names; all without.
+        things: Option<Vec<String>>,
         /// Only counters of these names; all without.
         names: Option<Vec<String>>,
         /// Of the counters that are 0, only these; all without.

@@ -130,6 +130,7 @@ impl Scraper {
         };
         let wanted = MetricsGet {
             kind: None,
+            things: None,
             names: named(|(told, _)| told),
             zeros: named(|(_, zero)| zero),
         };

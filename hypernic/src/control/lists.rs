@@ -133,7 +133,6 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
 }
 
 pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
-    let wanted = |section: &Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
     let set = |names: &Option<Vec<String>>| {
         let names = names.as_ref()?.iter().cloned();
         Some(names.collect::<HashSet<_>>())
@@ -141,6 +140,11 @@ pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
     let (names, zeros) = (set(&call.names), set(&call.zeros));
     let among = |set: &Option<HashSet<String>>, name: &str| {
         set.as_ref().is_none_or(|set| set.contains(name))
+    };
+    let things = set(&call.things);
+    let wanted = |section: &Section| {
+        let of_kind = call.kind.as_ref().is_none_or(|kind| section.kind == kind);
+        of_kind && among(&things, &section.name)
     };
     let is_told =
         |name: &str, value: u64| among(&names, name) && (value != 0 || among(&zeros, name));

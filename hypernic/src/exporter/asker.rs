@@ -9,20 +9,17 @@ use std::time::{Duration, Instant};
 use control::{AskError, Client};
 
 use crate::client::{Exposition, Families, Kind, Place, Scraper};
+use crate::http::Counters;
 
 /// Requests that may wait for the thread at once.
 const QUEUE: usize = 8;
 
-/// What the exporter counts of itself.
+/// What the exporter counts of its answers.
 #[derive(Default)]
-pub(super) struct Counters {
-    pub scrapes: AtomicU64,
-    pub failed: AtomicU64,
-    pub left_out: AtomicU64,
-    /// Connections that were closed before their request was answered.
-    pub cut: AtomicU64,
-    /// Requests that were answered by an error.
-    pub refused: AtomicU64,
+struct Answers {
+    scrapes: AtomicU64,
+    failed: AtomicU64,
+    left_out: AtomicU64,
 }
 
 /// The way to the thread.
@@ -30,7 +27,7 @@ pub(super) struct Asker {
     to: SyncSender<SyncSender<Families>>,
     timeout: Duration,
     limit: usize,
-    pub counters: Counters,
+    answers: Answers,
 }
 
 impl Asker {
@@ -44,12 +41,12 @@ impl Asker {
             to,
             timeout,
             limit,
-            counters: Counters::default(),
+            answers: Answers::default(),
         })
     }
 
     /// What a scraper is told now.
-    pub fn text(&self, form: Exposition) -> String {
+    pub fn text(&self, form: Exposition, clients: &Counters) -> String {
         let begun = Instant::now();
         let (answer, answered) = mpsc::sync_channel(1);
         // Each of the daemon's answers may take so long; together they may take no longer either.
@@ -57,33 +54,33 @@ impl Asker {
         let families = asked.and_then(|()| answered.recv_timeout(self.timeout).ok());
         let up = families.is_some();
         let mut families = families.unwrap_or_else(|| Families::new(self.limit));
-        let counters = &self.counters;
+        let answers = &self.answers;
         let count = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed) + n;
         let left_out = families.left_out();
         families.make_room();
         let help = "1: the daemon has answered";
         families.add(Kind::Gauge, "hypernic_up", help, &[], u8::from(up));
         for (name, help, value) in [
-            ("scrapes", "Answers given", count(&counters.scrapes, 1)),
+            ("scrapes", "Answers given", count(&answers.scrapes, 1)),
             (
                 "failed",
                 "Answers without the daemon's, which did not answer in time",
-                count(&counters.failed, u64::from(!up)),
+                count(&answers.failed, u64::from(!up)),
             ),
             (
                 "left_out",
                 "Samples left out of answers, which have --limit at most",
-                count(&counters.left_out, left_out),
+                count(&answers.left_out, left_out),
             ),
             (
                 "cut",
                 "Connections closed because they were slow or too many",
-                count(&counters.cut, 0),
+                count(&clients.cut, 0),
             ),
             (
                 "refused",
                 "Requests answered by an error",
-                count(&counters.refused, 0),
+                count(&clients.refused, 0),
             ),
         ] {
             let name = format!("hypernic_exporter_{name}");

@@ -12,10 +12,10 @@ use crate::explain;
 use crate::worker::histogram;
 
 /// What a thing of a kind counted; what it does not name is 0.
-pub(super) type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// What there was at a time.
-pub(super) struct Sample {
+pub(crate) struct Sample {
     pub at: Instant,
     pub nics: Vec<NicInfo>,
     pub vfs: Vec<Vf>,
@@ -42,7 +42,7 @@ impl Sample {
 }
 
 /// A connection to the daemon that is looked at.
-pub(super) struct Look {
+pub(crate) struct Look {
     client: Client,
     wanted: MetricsGet,
 }
@@ -55,11 +55,17 @@ impl Look {
         let bounds = histogram().0.into_iter().map(|(_, name)| name);
         let wanted = MetricsGet {
             kind: None,
+            things: None,
             names: Some(names.chain(bounds).map(str::to_owned).collect()),
             // What is 0 need not be told.
             zeros: Some(Vec::new()),
         };
         Ok(Self { client, wanted })
+    }
+
+    /// The connection, for other questions.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
     }
 
     pub fn look(&mut self) -> Result<Sample, Error> {

@@ -8,7 +8,7 @@ use crate::worker::histogram;
 
 /// All that is shown.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct View {
+pub(crate) struct View {
     /// Between the looks.
     pub seconds: f64,
     pub nics: Vec<NicRow>,
@@ -20,7 +20,7 @@ pub(super) struct View {
 
 /// Of a NIC, a second, as its guest sees it.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct NicRow {
+pub(crate) struct NicRow {
     pub nic: String,
     pub model: String,
     /// `up`, `no VMM`, `no link` or `failed`.
@@ -39,7 +39,7 @@ pub(super) struct NicRow {
 
 /// Of a worker.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct WorkerRow {
+pub(crate) struct WorkerRow {
     pub worker: String,
     pub nics: u64,
     /// Time of turns with something to do, 0 to 1.
@@ -55,7 +55,7 @@ pub(super) struct WorkerRow {
 
 /// Of a port of a switch, a second.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct PortRow {
+pub(crate) struct PortRow {
     pub port: String,
     /// Into the switch.
     pub in_packets: f64,
@@ -69,7 +69,7 @@ pub(super) struct PortRow {
 
 /// A reason for which something was lost, refused or broken.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct LossRow {
+pub(crate) struct LossRow {
     pub kind: String,
     pub name: String,
     pub reason: &'static str,
@@ -81,7 +81,7 @@ pub(super) struct LossRow {
 
 /// Of a virtual function.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct VfRow {
+pub(crate) struct VfRow {
     pub nic: String,
     pub chip: String,
     pub index: u32,

@@ -1,56 +1,34 @@
 //! `hypernic exporter`: what a scraper reads over HTTP, whatever other clients and the daemon do.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::http::{LONG, Serving, ask};
 use crate::lab::{HYPERNIC, Lab};
 use crate::metrics::{lab, read};
 
-const LONG: Duration = Duration::from_secs(60);
-
-/// An exporter, where it listens, and its end.
-struct Exporter {
-    child: Child,
-    at: String,
-}
+/// An exporter, and its text.
+struct Exporter(Serving);
 
 impl Exporter {
     fn start(lab: &Lab, words: &[&str]) -> Exporter {
         let mut command = Command::new(HYPERNIC);
         command.arg("exporter").args(words);
-        Exporter::run(command, lab)
-    }
-
-    fn run(mut command: Command, lab: &Lab) -> Exporter {
-        let child = command
-            .arg("--control")
-            .arg(lab.control())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut child = child.expect("exporter");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("its output"));
-        out.read_line(&mut line).expect("where it listens");
-        let at = line.trim().trim_start_matches("http://");
-        let at = at.trim_end_matches("/metrics").to_owned();
-        Exporter { child, at }
+        Exporter(Serving::run(command, lab))
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.at).expect("connect");
-        stream.set_read_timeout(Some(LONG)).expect("time-out");
-        stream
+        self.0.connect()
     }
 
     /// Head and text.
@@ -61,23 +39,8 @@ impl Exporter {
     }
 }
 
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 const OPEN: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
 const TCP: &[&str] = &["--listen", "127.0.0.1:0"];
-
-fn ask(mut stream: impl Read + Write, request: &str) -> (String, String) {
-    stream.write_all(request.as_bytes()).expect("ask");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("answer");
-    let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
-    (head.to_owned(), text.to_owned())
-}
 
 fn signal(lab: &Lab, signal: Signal) {
     kill_process(Pid::from_child(&lab.daemon), signal).expect("signal");
@@ -296,7 +259,7 @@ fn it_listens_at_a_unix_socket_or_at_what_systemd_hands_over() {
     command
         .args(["-c", script, HYPERNIC])
         .stdin(OwnedFd::from(listener));
-    let exporter = Exporter::run(command, &lab);
-    assert_eq!(exporter.at, at);
+    let exporter = Exporter(Serving::run(command, &lab));
+    assert_eq!(exporter.0.at, at);
     assert_eq!(read(&exporter.get(OPEN).1)["hypernic_up"], 1.0);
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::asker::Asker;
-use super::http::{self, MOST, Wanted};
 use super::listen::{Listening, Stream};
+use super::request::{Heard, MOST, Method, head, parse};
+use super::{Answer, Asked, Rules, Site};
 
 /// Connections at once. The one that has been there for longest makes room for one more.
 const CONNECTIONS: usize = 16;
@@ -19,14 +19,15 @@ const ASKING: Duration = Duration::from_secs(2);
 const READING: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted or served.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long, and how much, is read of what nobody asked for: a client that sends it would see no answer otherwise.
+const LEAVING: (Duration, usize) = (Duration::from_millis(200), 64 << 10);
 
 /// Connections under way: a number, and the way to cut them.
 type Open = Mutex<Vec<(u64, Stream)>>;
 
 /// Serves for ever.
-pub(super) fn serve(listening: &Listening, asker: &Asker) {
+pub(crate) fn serve(listening: &Listening, site: &impl Site) {
     let open = Open::default();
-    let local = listening.is_local();
     std::thread::scope(|scope| {
         for number in 0.. {
             let stream = match listening.accept() {
@@ -44,8 +45,8 @@ pub(super) fn serve(listening: &Listening, asker: &Asker) {
             open.lock().push((number, handle));
             let open = &open;
             let served = std::thread::Builder::new().spawn_scoped(scope, move || {
-                if !converse(stream, local, asker) {
-                    asker.counters.cut.fetch_add(1, Ordering::Relaxed);
+                if !converse(stream, site) {
+                    site.counters().cut.fetch_add(1, Ordering::Relaxed);
                 }
                 open.lock().retain(|(of, _)| *of != number);
             });
@@ -76,25 +77,30 @@ fn make_room(open: &Open) {
 }
 
 /// One request and its answer. `false`: the client was too slow, or left.
-fn converse(mut stream: Stream, local: bool, asker: &Asker) -> bool {
-    let plain = "text/plain; charset=utf-8";
-    let Ok(wanted) = hear(&mut stream, local) else {
+fn converse(mut stream: Stream, site: &impl Site) -> bool {
+    let rules = site.rules();
+    let Ok(heard) = hear(&mut stream, rules) else {
         return false;
     };
-    let answer = match wanted {
-        Wanted::More => return false,
-        Wanted::Metrics { form, head } => {
-            let text = asker.text(form);
-            http::answer("200 OK", form.content_type(), &text, head)
-        }
-        Wanted::Root => http::answer("200 OK", plain, "hypernic exporter: see /metrics\n", false),
-        Wanted::Wrong(status, why) => {
-            asker.counters.refused.fetch_add(1, Ordering::Relaxed);
-            http::answer(status, plain, &format!("{why}\n"), false)
-        }
+    let (answer, only_head, whole) = match heard {
+        Ok(asked) => (site.answer(&asked), asked.method == Method::Head, true),
+        Err(wrong) => (wrong, false, false),
     };
-    let said = say(&mut stream, &answer);
+    let refused = answer.status >= "4";
+    if refused {
+        site.counters().refused.fetch_add(1, Ordering::Relaxed);
+    }
+    let head = head(&answer, site.fields(), rules.posts);
+    let until = Instant::now() + READING;
+    let said = say(&mut stream, head.as_bytes(), until);
+    let said = said.and_then(|()| match only_head {
+        true => Ok(()),
+        false => say(&mut stream, &answer.body, until),
+    });
     stream.shutdown(Shutdown::Write);
+    if !whole {
+        leave(&mut stream);
+    }
     said.is_ok()
 }
 
@@ -105,7 +111,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     }
 }
 
-fn hear(stream: &mut Stream, local: bool) -> io::Result<Wanted> {
+fn hear(stream: &mut Stream, rules: &Rules) -> io::Result<Result<Asked, Answer>> {
     let until = Instant::now() + ASKING;
     let mut bytes = [0; MOST];
     let mut len = 0;
@@ -117,15 +123,15 @@ fn hear(stream: &mut Stream, local: bool) -> io::Result<Wanted> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        match http::parse(&bytes[..len], local) {
-            Wanted::More => {}
-            wanted => return Ok(wanted),
+        match parse(&bytes[..len], rules) {
+            Heard::More => {}
+            Heard::Asked(asked) => return Ok(Ok(asked)),
+            Heard::Wrong(answer) => return Ok(Err(answer)),
         }
     }
 }
 
-fn say(stream: &mut Stream, mut rest: &[u8]) -> io::Result<()> {
-    let until = Instant::now() + READING;
+fn say(stream: &mut Stream, mut rest: &[u8], until: Instant) -> io::Result<()> {
     while !rest.is_empty() {
         stream.set_write_timeout(left(until)?)?;
         match stream.write(rest) {
@@ -136,4 +142,20 @@ fn say(stream: &mut Stream, mut rest: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads on for a little while.
+fn leave(stream: &mut Stream) {
+    let (time, mut most) = LEAVING;
+    let until = Instant::now() + time;
+    let mut bytes = [0; 4096];
+    while let (Ok(left), true) = (left(until), most > 0) {
+        if stream.set_read_timeout(left).is_err() {
+            return;
+        }
+        match stream.read(&mut bytes) {
+            Ok(n) if n > 0 => most = most.saturating_sub(n),
+            _ => return,
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Where the exporter listens: an address, a Unix socket, or what systemd hands over.
+//! Where a server listens: an address, a Unix socket, or what systemd hands over.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,12 +16,18 @@ use crate::fds;
 /// The first descriptor that systemd hands over.
 const FIRST: i32 = 3;
 
-pub(super) enum Listening {
+pub(crate) enum Listening {
     Tcp(TcpListener),
     Unix(
         UnixListener,
         #[expect(dead_code, reason = "it removes its path in the end")] Option<Listener>,
     ),
+}
+
+impl std::fmt::Debug for Listening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown(""))
+    }
 }
 
 impl Listening {
@@ -72,11 +78,15 @@ impl Listening {
         }
     }
 
-    /// For people.
-    pub fn shown(&self) -> String {
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Self::Unix(..))
+    }
+
+    /// For people; `path` is what they ask for.
+    pub fn shown(&self, path: &str) -> String {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
-                Ok(at) => format!("http://{at}/metrics"),
+                Ok(at) => format!("http://{at}{path}"),
                 Err(error) => error.to_string(),
             },
             Self::Unix(listener, _) => match listener.local_addr() {
@@ -86,7 +96,7 @@ impl Listening {
         }
     }
 
-    pub fn accept(&self) -> io::Result<Stream> {
+    pub(super) fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => Ok(Stream::Tcp(listener.accept()?.0)),
             Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept()?.0)),
@@ -103,7 +113,7 @@ fn handed_over() -> Result<Option<OwnedFd>, Error> {
         None | Some(0) => Ok(None),
         Some(1) => fds::inherited(FIRST).map(Some).map_err(Error::Host),
         Some(n) => Err(Error::Host(format!(
-            "{n} sockets were handed over, and the exporter takes one"
+            "{n} sockets were handed over, and one is wanted"
         ))),
     }
 }
