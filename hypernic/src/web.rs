@@ -10,6 +10,7 @@ mod log;
 mod looker;
 mod picture;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +123,12 @@ impl WebCommand {
                     .into(),
             ));
         }
+        if let Some(path) = &self.unix
+            && listening.is_unix()
+        {
+            let owner = std::fs::Permissions::from_mode(0o600);
+            let _ = std::fs::set_permissions(path, owner);
+        }
         self.settled = Some((listening, guard));
         sandbox::enter_beside(self.sandbox, self.unix.as_deref())
     }
@@ -151,7 +158,11 @@ impl WebCommand {
             guard,
         };
         let key = web.guard.fragment();
-        print(format!("{}\n", listening.shown(&format!("/{key}"))));
+        let shown = listening.shown(&format!("/{key}"));
+        print(match listening.is_unix() {
+            false => format!("{shown}\n"),
+            true => format!("{shown}, by ssh -L 9480:SOCKET HOST as http://127.0.0.1:9480/{key}\n"),
+        });
         http::serve(&listening, &web);
         Ok(())
     }

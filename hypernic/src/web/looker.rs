@@ -1,4 +1,4 @@
-//! The thread that asks the daemon, for all pages: at most once a second for what all look at, whatever they ask.
+//! The thread that asks the daemon, for all pages: seldom more than once a second for what all look at, whatever they ask.
 //! A page waits no longer than `--timeout`, and only this thread waits for a daemon that hangs.
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::top::Look;
 /// Questions that may wait for the thread at once.
 const QUEUE: usize = 16;
 /// How long an answer is new.
-const NEW: Duration = Duration::from_millis(900);
+const NEW: Duration = Duration::from_millis(700);
 /// Most NICs whose answers are kept while they are new.
 const KEPT: usize = 16;
 

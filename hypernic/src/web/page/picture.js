@@ -41,7 +41,7 @@ export class Picture {
     this.ports = new Map();
     this.filter = '';
     this.drawn = 0;
-    this.looks = 0;
+    this.moving = false;
     this.current = null;
     let last = 0;
     new ResizeObserver(() => {
@@ -78,8 +78,9 @@ export class Picture {
     this.rates = new Map(now.nics);
     this.ports = new Map(now.ports);
     // The first look has no rates yet.
-    this.looks += 1;
-    if (this.tiles?.length && (this.looks === 2 || Date.now() - this.drawn > AGAIN) && !this.place.contains(document.activeElement)) this.draw();
+    const first = !this.moving && now.seconds > 0;
+    this.moving ||= first;
+    if (this.tiles?.length && (first || Date.now() - this.drawn > AGAIN) && !this.place.contains(document.activeElement)) this.draw();
     else this.move();
   }
 
@@ -128,13 +129,13 @@ export class Picture {
   layOut(rows, rest) {
     const wide = this.place.clientWidth >= 620;
     const total = Math.max(330, this.place.clientWidth);
-    const height = rows.length > 12 ? 34 : 46;
+    const height = wide && rows.length > 12 ? 34 : 46;
     const owner = wide ? Math.min(170, total * 0.18) : 0;
     const nicAt = wide ? owner + Math.min(70, total * 0.08) : 0;
-    const nicWide = wide ? Math.min(230, total * 0.27) : total * 0.46;
-    const portWide = Math.min(190, total * (wide ? 0.19 : 0.2));
+    const nicWide = wide ? Math.min(230, total * 0.27) : total * 0.5;
+    const portWide = Math.min(190, total * (wide ? 0.19 : 0.17));
     const portAt = total - portWide - 1;
-    const goalWide = Math.min(170, total * (wide ? 0.17 : 0.2));
+    const goalWide = Math.min(170, total * (wide ? 0.17 : 0.18));
     const goalAt = nicAt + nicWide + (portAt - nicAt - nicWide) * 0.62 - goalWide / 2;
     const box = { total, wide, height, owner, nicAt, nicWide, goalAt, goalWide, portAt, portWide };
     const lines = svg('g', { class: 'lines' });
@@ -205,7 +206,7 @@ export class Picture {
       svg('rect', { class: 'edge', x: nicAt, y, width: 4, height: height - 4, rx: 2 }),
       svg('text', { x: nicAt + 10, y: y + (flat ? 19 : 17), class: 'name' }, name),
       flat ? '' : svg('text', { x: nicAt + nicWide - 8, y: y + 17, class: 'model', 'text-anchor': 'end' }, model), goes);
-    this.rows.push({ nic, element, goes, title, flat });
+    this.rows.push({ nic, element, goes, title, brief: flat || !wide });
     return element;
   }
 
@@ -315,7 +316,7 @@ export class Picture {
       svg('rect', { x, y, width: wide, height: tall, rx: 5 }),
       svg('text', { x: x + wide / 2, y: y + tall / 2 - 2, class: 'name', 'text-anchor': 'middle' }, short(name, most)),
       svg('text', { x: x + wide / 2, y: y + tall / 2 + 14, class: 'model', 'text-anchor': 'middle' },
-        short(`${kind}, ${nics} NIC${nics === 1 ? '' : 's'}`, most)));
+        short(wide < 100 ? String(nics) : `${kind}, ${nics} NIC${nics === 1 ? '' : 's'}`, most)));
   }
 
   port(name, x, wide, y) {
@@ -326,11 +327,11 @@ export class Picture {
 
   /** New numbers. */
   move() {
-    for (const { nic, element, goes, title, flat } of this.rows) {
+    for (const { nic, element, goes, title, brief } of this.rows) {
       const rates = this.of(nic);
       const words = nic.state === 'up' ? `↓ ${bits(rates[1])}  ↑ ${bits(rates[3])}` : nic.state;
       const lost = rates[4] ? `  ✕ ${each(rates[4])}` : '';
-      say(goes, flat && lost ? `${words.replaceAll('bit/s', '')}${lost}` : words + lost);
+      say(goes, brief && lost ? `${words.replaceAll('bit/s', '').replaceAll(' k', 'k').replaceAll(' M', 'M').replaceAll(' G', 'G')}${lost}` : words + lost);
       goes.classList.toggle('losing', rates[4] > 0);
       const text = told(nic, rates);
       say(title, text);

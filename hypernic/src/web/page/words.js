@@ -72,10 +72,11 @@ const HAPPENED = {
 };
 
 /** What happened, after the name of what it happened to. */
-export function happened({ what, detail, count: times }) {
+export function happened({ what, detail, more, count: times }) {
   const words = HAPPENED[what] || what;
   const all = times === undefined ? '' : `, ${count(times)} in all`;
-  return what === 'daemon_gone' && detail ? `${words}: ${detail}` : `${detail ? `${detail} ` : ''}${words}${all}`;
+  const others = more ? `and ${count(more)} more: ` : '';
+  return what === 'daemon_gone' && detail ? `${words}: ${detail}` : `${others}${detail ? `${detail} ` : ''}${words}${all}`;
 }
 
 const BAD = new Set(['nic_failed', 'client_gone', 'link_down', 'loss_begins', 'daemon_gone', 'lost']);
