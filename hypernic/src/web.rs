@@ -214,7 +214,11 @@ impl Web {
                 Ok(json(self.looker.nic(name)))
             }
             ("reasons", false, _) => Ok(json(picture::reasons())),
-            ("change", true, Some(changes)) => changes.make(&asked.body).map(json),
+            ("change", true, Some(changes)) => {
+                let made = changes.make(&asked.body);
+                self.looker.forget();
+                made.map(json)
+            }
             ("change", _, None) => Err(Answer::line(
                 "403 Forbidden",
                 "this page only shows; start hypernic web with --allow-changes",

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -31,16 +32,25 @@ enum Question {
 pub(super) struct Looker {
     to: SyncSender<Question>,
     timeout: Duration,
+    /// What is kept is old, however new it is: a page has changed the host.
+    old: Arc<AtomicBool>,
 }
 
 impl Looker {
     pub fn start(place: Place, timeout: Duration) -> io::Result<Self> {
         let (to, asked) = mpsc::sync_channel(QUEUE);
-        let work = move || Thread::new(place).answer(&asked);
+        let old = Arc::<AtomicBool>::default();
+        let thread = Thread::new(place, Arc::clone(&old));
+        let work = move || thread.answer(&asked);
         std::thread::Builder::new()
             .name("looker".into())
             .spawn(work)?;
-        Ok(Self { to, timeout })
+        Ok(Self { to, timeout, old })
+    }
+
+    /// The host has changed; who asks from now on sees it.
+    pub fn forget(&self) {
+        self.old.store(true, Ordering::Release);
     }
 
     /// The host now, as JSON: its shape only for a page that has another one.
@@ -78,21 +88,27 @@ struct Thread {
     picture: Picture,
     now: Option<(Instant, Arc<Now>)>,
     nics: Vec<(String, Instant, Arc<String>)>,
+    old: Arc<AtomicBool>,
 }
 
 impl Thread {
-    fn new(place: Place) -> Self {
+    fn new(place: Place, old: Arc<AtomicBool>) -> Self {
         Self {
             place,
             look: None,
             picture: Picture::default(),
             now: None,
             nics: Vec::new(),
+            old,
         }
     }
 
     fn answer(mut self, asked: &Receiver<Question>) {
         while let Ok(question) = asked.recv() {
+            if self.old.swap(false, Ordering::AcqRel) {
+                self.now = None;
+                self.nics.clear();
+            }
             // One who waits no longer has gone.
             match question {
                 Question::Now(back) => drop(back.send(self.now())),
@@ -102,8 +118,7 @@ impl Thread {
     }
 
     fn now(&mut self) -> Result<Arc<Now>, String> {
-        if let Some((at, now)) = self.now.as_ref().filter(|(at, _)| at.elapsed() < NEW) {
-            let _ = at;
+        if let Some((_, now)) = self.now.as_ref().filter(|(at, _)| at.elapsed() < NEW) {
             return Ok(Arc::clone(now));
         }
         let picture = &mut self.picture;

@@ -498,7 +498,15 @@ fn a_daemon_that_goes_is_said_to_be_gone_and_found_again() {
     let mut lab = lab();
     let web = Web::start(&lab, &["--timeout", "1"]);
     let up = || web.get("/api/now")["up"] == true;
-    assert!(up());
+    let words = || {
+        let log = web.get("/api/now")["log"]
+            .as_array()
+            .expect("a log")
+            .clone();
+        let many = |what: &str| log.iter().filter(|one| one["what"] == what).count();
+        (many("daemon_there"), many("daemon_gone"))
+    };
+    lab.until("the daemon", || (up() && words() == (1, 0)).then_some(()));
     let _ = lab.daemon.kill();
     let _ = lab.daemon.wait();
     let gone = lab.until("its end", || {
@@ -521,18 +529,7 @@ fn a_daemon_that_goes_is_said_to_be_gone_and_found_again() {
         .stderr(std::process::Stdio::null());
     lab.daemon = again.spawn().expect("daemon");
     lab.until("the next daemon", || up().then_some(()));
-    lab.until("a word of it", || {
-        let log = web.get("/api/now")["log"]
-            .as_array()
-            .expect("a log")
-            .clone();
-        let there = log
-            .iter()
-            .filter(|one| one["what"] == "daemon_there")
-            .count();
-        let gone = log.iter().any(|one| one["what"] == "daemon_gone");
-        (there == 2 && gone).then_some(())
-    });
+    lab.until("a word of it", || (words() == (2, 1)).then_some(()));
 }
 
 #[test]

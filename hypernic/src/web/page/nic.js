@@ -95,6 +95,7 @@ export class Nic {
     this.name = name;
     this.before = null;
     this.registers = new Map();
+    this.shownFacts = this.shownChanges = this.lossKeys = '';
     this.filter = '';
     this.place.hidden = false;
     this.title = html('h2', { id: 'nic-title', tabindex: -1 }, name);
@@ -142,6 +143,7 @@ export class Nic {
     if (name !== this.name) return;
     if (told.why) {
       say(this.state, told.why);
+      this.partChanges.hidden = true;
       return;
     }
     const at = performance.now();

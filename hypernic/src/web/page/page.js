@@ -8,7 +8,7 @@ const PAUSE = 1000;
 const LOG = 200;
 const LOSSES = 30;
 
-const picture = new Picture(byId('picture'), open);
+const picture = new Picture(byId('picture'), open, closePort);
 const reasons = {};
 const nic = new Nic(byId('nic'), { reasons, close, change });
 let shape = null;
@@ -38,6 +38,10 @@ function refresh() {
   const at = shape ? shape.nics.findIndex((one) => one.name === nic.name) : -1;
   const rates = (at >= 0 && picture.rates.get(at)) || [0, 0, 0, 0, 0, 0, 0, 0];
   return nic.update(rates, now);
+}
+
+function closePort(ofSwitch, port) {
+  change('Close this port', { what: 'port_remove', switch: ofSwitch, port }, `${port} is taken off the switch ${ofSwitch} now.`);
 }
 
 function alarm(text) {
@@ -128,6 +132,7 @@ function show(told) {
     shape = told.shape;
     shapeId = told.shape_id;
     picture.rates = new Map(told.nics);
+    picture.closable = told.changes && shape.role === 'owner';
     picture.setShape(shape);
   }
   now = { role: shape.role, changes: told.changes, generation: told.generation };
@@ -186,7 +191,8 @@ function sure(title, text, label) {
 async function change(label, wish, warning) {
   if (warning && !await sure(label, warning, label)) return;
   try {
-    await ask('/api/change', { ...wish, generation: now.generation });
+    const made = await ask('/api/change', { ...wish, generation: now.generation });
+    now.generation = made.generation ?? now.generation;
     alarm('');
   } catch (error) {
     alarm(`${label}: ${error.message}`);

@@ -26,6 +26,17 @@ function told(nic, rates) {
   return `${nic.name}, ${nic.model}, ${goes}`;
 }
 
+/** What a click does, and so keys. */
+function pressed(does) {
+  const act = (event) => {
+    if (event.type === 'click' || event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      does();
+    }
+  };
+  return { click: act, keydown: act };
+}
+
 /** Where a NIC's frames go. */
 function goal(nic) {
   if (nic.chip) return `chip ${nic.chip}`;
@@ -33,9 +44,12 @@ function goal(nic) {
 }
 
 export class Picture {
-  constructor(place, open) {
+  constructor(place, open, closePort) {
     this.place = place;
     this.open = open;
+    this.closePort = closePort;
+    // Whether ports may be closed.
+    this.closable = false;
     this.shape = null;
     this.rates = new Map();
     this.ports = new Map();
@@ -182,14 +196,8 @@ export class Picture {
 
   /** What opens a NIC. */
   button(nic, attributes, ...children) {
-    const act = (event) => {
-      if (event.type === 'click' || event.key === 'Enter' || event.key === ' ') {
-        event.preventDefault();
-        this.open(nic.name);
-      }
-    };
     return svg('g', { role: 'button', 'data-nic': nic.name, 'aria-pressed': nic.name === this.current ? 'true' : 'false',
-      click: act, keydown: act, ...attributes }, ...children);
+      ...pressed(() => this.open(nic.name)), ...attributes }, ...children);
   }
 
   row(nic, { nicAt, nicWide, height, wide }, y) {
@@ -282,7 +290,7 @@ export class Picture {
       ports.forEach((port, n) => {
         const at = y + (tall / ports.length) * (n + 0.5);
         free.port = Math.max(free.port, at + 20);
-        boxes.append(this.port(port.port, portAt, portWide, at - 15));
+        boxes.append(this.port(port.port, portAt, portWide, at - 15, name));
         const line = svg('path', { d: curve(goalAt + goalWide, at, portAt, at) });
         lines.append(line);
         this.lines.push({ line, port: port.at });
@@ -319,8 +327,11 @@ export class Picture {
         short(wide < 100 ? String(nics) : `${kind}, ${nics} NIC${nics === 1 ? '' : 's'}`, most)));
   }
 
-  port(name, x, wide, y) {
-    return svg('g', { class: 'port' }, svg('title', {}, name),
+  port(name, x, wide, y, ofSwitch) {
+    const may = ofSwitch !== undefined && this.closable;
+    const button = may ? { role: 'button', tabindex: 0, 'data-port': name, 'aria-label': `Close the port ${name} of ${ofSwitch}`,
+      ...pressed(() => this.closePort(ofSwitch, name)) } : {};
+    return svg('g', { class: 'port', ...button }, svg('title', {}, may ? `${name}: press to close it` : name),
       svg('rect', { x, y, width: wide, height: 30, rx: 5 }),
       svg('text', { x: x + 8, y: y + 19 }, short(name, Math.floor((wide - 14) / 7))));
   }

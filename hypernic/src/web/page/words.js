@@ -3,13 +3,17 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
+/** Without what would turn or hide the words around it. */
+const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, '\ufffd');
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (typeof value === 'function') element.addEventListener(name, value);
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ''));
+  const there = children.flat().filter((child) => child !== null && child !== undefined && child !== '');
+  element.append(...there.map((child) => (child instanceof Node ? child : plain(child))));
   return element;
 }
 
@@ -27,7 +31,8 @@ export const byId = (id) => document.getElementById(id);
 
 /** Sets a text if it is another one. */
 export function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = plain(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 /** Sets an attribute if it is another one. */
