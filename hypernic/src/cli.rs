@@ -94,7 +94,7 @@ pub enum Command {
     /// Serve the counters of a running daemon over HTTP, for Prometheus.
     Exporter(ExporterCommand),
     /// Serve a page that shows the NICs, switches and ports of a running daemon to a browser on this host.
-    Web(WebCommand),
+    Web(Box<WebCommand>),
     /// Show what NICs, workers and switches of a running daemon do now.
     Top(TopCommand),
     /// Capture what passes a NIC of a running daemon, as pcapng.
