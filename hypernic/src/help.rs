@@ -102,7 +102,7 @@ impl HelpCommand {
             let page = PAGES.iter().find(|page| page.topic == *topic);
             found.extend(page.map(|page| page.text.to_owned()));
             found.extend(reference::explain(topic));
-            if explain::named(topic).first().is_some() {
+            if !explain::named(topic).is_empty() {
                 found.push(format!("A counter: hypernic explain {topic}\n"));
             }
         }

@@ -208,7 +208,7 @@ const NIC: &[Word] = &[
         "fd",
         "3",
         "the number of an inherited socket that listens, or is connected, in place of `socket-path`",
-        "none",
+        "this or `socket-path` is required",
     ),
     word(
         "port",

@@ -143,6 +143,8 @@ fn as_run(command: &str) -> Option<String> {
                 .map(|rest| rest.split_whitespace().next().unwrap())
                 .collect();
             format!("behind '{quoted}' {}", sockets.join(" "))
+        } else if command == "hypernic top" {
+            format!("on_a_terminal '{quoted}'")
         } else if GO_ON.iter().any(|begin| command.starts_with(begin)) {
             format!("for_a_while '{quoted}'")
         } else {
@@ -175,9 +177,11 @@ behind() {
     for socket; do until_there "$socket"; done
     kill -0 "$last"
 }
+# Until q is pressed.
+on_a_terminal() { (sleep 1; printf q) | TERM=xterm script -qec "$1" /dev/null >/dev/null; }
 for_a_while() {
     local rc=0
-    timeout --foreground -s INT 2 bash -c "$1" || rc=$?
+    timeout -k 10 -s INT 2 bash -c "$1" || rc=$?
     test $rc = 0 || test $rc = 124 || test $rc = 130
 }
 "#;
@@ -239,7 +243,8 @@ fn run(page: &str, line: usize, block: &str) -> Result<usize, String> {
     } else {
         ""
     };
-    let mut unshare = Command::new("unshare");
+    let mut unshare = Command::new("timeout");
+    unshare.args(["-k", "5", "180", "unshare"]);
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
@@ -266,7 +271,9 @@ fn run(page: &str, line: usize, block: &str) -> Result<usize, String> {
     if output.status.success() && said.contains("all done\n") {
         Ok(chosen.len())
     } else {
-        Err(format!("{page}:{line}: {}\n{said}", output.status))
+        let lines: Vec<_> = said.lines().collect();
+        let end = lines[lines.len().saturating_sub(20)..].join("\n");
+        Err(format!("{page}:{line}: {}\n{end}", output.status))
     }
 }
 
