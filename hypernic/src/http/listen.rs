@@ -118,6 +118,11 @@ fn handed_over() -> Result<Option<OwnedFd>, Error> {
     }
 }
 
+/// A program that is to serve has no socket.
+pub(crate) fn not_listening() -> Error {
+    Error::Usage("it listens nowhere".into())
+}
+
 /// A connection.
 pub(super) enum Stream {
     Tcp(TcpStream),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use httparse::{EMPTY_HEADER, Request, Status};
 
-use super::Answer;
+use super::answer::Answer;
 
 /// Most bytes of a request's head.
 const HEAD: usize = 8 << 10;

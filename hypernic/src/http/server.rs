@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::answer::{Answer, Counters};
 use super::listen::{Listening, Stream};
-use super::request::{Heard, MOST, Method, head, parse};
-use super::{Answer, Asked, Rules, Site};
+use super::request::{Asked, Heard, MOST, Method, Rules, head, parse};
 
 /// Connections at once. The one that has been there for longest makes room for one more.
 const CONNECTIONS: usize = 16;
@@ -21,6 +21,22 @@ const READING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long, and how much, is read of what nobody asked for: a client that sends it would see no answer otherwise.
 const LEAVING: (Duration, usize) = (Duration::from_millis(200), 64 << 10);
+
+/// What is served.
+pub(crate) trait Site: Sync {
+    /// Which requests come to [`Site::answer`].
+    fn rules(&self) -> &Rules;
+
+    /// Fields of every answer, each with its end of line.
+    fn fields(&self) -> &str {
+        ""
+    }
+
+    fn counters(&self) -> &Counters;
+
+    /// Answers in bounded time. A status from 400 on is counted as refused.
+    fn answer(&self, asked: &Asked) -> Answer;
+}
 
 /// Connections under way: a number, and the way to cut them.
 type Open = Mutex<Vec<(u64, Stream)>>;
