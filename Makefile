@@ -6,6 +6,8 @@ DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
 CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
+DEB_VERSION := 3.8.0
+DEB := $(CACHE)/tools/bin/cargo-deb
 COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which: all that fuzz/run lists, if none is named.
@@ -15,6 +17,8 @@ FUZZ_TARGETS ?=
 BENCH ?= all
 # The command, and the programs it runs as its commands.
 PROGRAMS := -p hypernic -p hypernic-pkt-gen
+# Where cargo builds, and where packages go.
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model datapath intel eswitch
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
@@ -31,7 +35,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs sbom bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs man deb sbom bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -55,8 +59,8 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory fuzz-quick
 
 # Linking each test as tightly as the daemon takes longer than they run.
-test-long: build ## the long tests: every setting of the stock drivers, endurance
-	@scripts/setup test
+test-long: build deb ## the long tests: every setting of the stock drivers, endurance
+	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences
@@ -100,6 +104,20 @@ docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
+
+man: ## the manual pages: target/man
+	$(CARGO) run -q --release -p hypernic --example man -- target/man
+
+$(DEB):
+	@echo "deb: building cargo-deb $(DEB_VERSION) into $(CACHE)/tools"
+	$(CARGO) install cargo-deb --version $(DEB_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+deb: build man $(DEB) ## a Debian package of the release binaries: target/deb
+	@scripts/setup deb
+	@rm -rf $(TARGET)/deb
+	$(DEB) deb -q --no-build -p hypernic --output $(TARGET)/deb/
+	@ls $(TARGET)/deb
 
 bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine
 	$(CARGO) run --release -q -p hypernic-bench -- $(BENCH)

@@ -169,6 +169,12 @@ fn serve(
         "serving"
     );
     manager.ready();
+    let pulses = host.read().pulses();
+    let watchdog = manager.watch(move || pulses.late());
+    let _watchdog = watchdog.map_err(|source| Error::Os {
+        what: "cannot give the service manager signs of life",
+        source,
+    })?;
     let mut upgrades = false;
     for signal in signals.forever() {
         match signal {

@@ -62,7 +62,7 @@ pub const NETWORK: &[Call] = calls! {
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
-    SYS_fchmod SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
+    SYS_fchmod SYS_fchownat SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
     // Descriptors.
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
     SYS_socketpair SYS_timerfd_create

@@ -15,6 +15,7 @@ mod foreign;
 mod inside;
 mod inspect;
 mod lab;
+mod man;
 mod metrics;
 mod monitor;
 mod pf;

@@ -1,0 +1,43 @@
+//! The pages.
+
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use hypernic::cli::Cli;
+
+use super::roff;
+
+/// The reference of configuration words, and its sections that say what a file may have.
+const CONFIGURATION: &str = include_str!("../../../docs/configuration.md");
+const SECTIONS: [&str; 4] = ["A host in a file", "Ports", "Guards", "Several tenants"];
+
+/// Writes all pages into a folder.
+pub fn write(dir: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Cli::command(), dir)?;
+    std::fs::write(dir.join("hypernic.toml.5"), toml())
+}
+
+/// `hypernic.toml(5)`.
+pub fn toml() -> String {
+    let head = concat!(
+        ".TH HYPERNIC.TOML 5 \"\" \"hypernic ",
+        env!("CARGO_PKG_VERSION"),
+        "\"\n.SH NAME\nhypernic.toml \\- what a hypernic host has: NICs, switches and ports\n\
+         .SH DESCRIPTION\nA TOML file that \\fBhypernic serve\\fR(1) reads; hypernic.service reads\n\
+         .IR /etc/hypernic/host.toml .\n"
+    );
+    let sections = SECTIONS.map(|title| roff::page(&section(title)));
+    let also = ".SH SEE ALSO\n.BR hypernic (1),\n.BR hypernic\\-serve (1),\n.BR hypernic\\-config (1)\n";
+    format!("{head}{}{also}", sections.concat())
+}
+
+/// One section of the reference, with its title.
+fn section(title: &str) -> String {
+    let head = format!("## {title}\n");
+    let from = CONFIGURATION.find(&head).unwrap_or(CONFIGURATION.len());
+    let text = &CONFIGURATION[from..];
+    let end = text[head.len().min(text.len())..].find("\n## ");
+    let end = end.map_or(text.len(), |at| head.len() + at + 1);
+    text[..end].to_owned()
+}
