@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
@@ -125,7 +126,18 @@ pub fn inherited(number: i32) -> Result<OwnedFd, String> {
 /// Whether a process id, which a service manager has told, means this process: its own, or that of its keeper.
 pub(crate) fn is_main(pid: u32) -> bool {
     let is = |process: Pid| u32::try_from(process.as_raw_nonzero().get()) == Ok(pid);
-    is(getpid()) || (keeper::current().is_some() && getppid().is_some_and(is))
+    is(getpid()) || KEEPER.get().is_some_and(|keeper| is(*keeper))
+}
+
+static KEEPER: OnceLock<Pid> = OnceLock::new();
+
+/// Asks who the keeper of this worker is, which a confined process may not.
+pub fn remember_keeper() {
+    if keeper::current().is_some()
+        && let Some(parent) = getppid()
+    {
+        let _ = KEEPER.set(parent);
+    }
 }
 
 /// The first descriptor that a service manager hands over (`sd_listen_fds(3)`).

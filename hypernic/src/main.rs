@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Ok(Job::Serve(config, false)) => upgrade::arrive(config),
         _ => AllLeft::default(),
     };
+    fds::remember_keeper();
     // A sandbox would let it reach some of these sockets and not others.
     let manager = match &job {
         Ok(Job::Serve(_, false)) => Manager::of_environment(),

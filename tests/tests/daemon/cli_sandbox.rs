@@ -44,7 +44,10 @@ fn host(dir: &Path, more: &str) -> String {
 
 fn launch(dir: &Path, more: &str) -> Launch {
     let file = dir.join("host.toml");
-    std::fs::write(&file, host(dir, more)).expect("a file");
+    // Sockets are given to a group, which takes a call of its own.
+    let group = rustix::process::getgid().as_raw();
+    let more = format!("socket-group = \"{group}\"\n{more}");
+    std::fs::write(&file, host(dir, &more)).expect("a file");
     Launch::new().expect("built").arg("serve").arg(file)
 }
 

@@ -1,26 +1,19 @@
 //! What is installed: unit files, the configuration that comes with them, and the package as a whole.
 
+mod package;
+
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use hypernic_tests::installed::{repository, run};
 use hypernic_tests::{binary, scratch};
 
 /// The most that `systemd-analyze security` may say, in tenths.
 const EXPOSURE: &str = "15";
 
 fn dist() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist")
-}
-
-/// Runs a program that has to be there, and returns what it says if it ends well.
-#[track_caller]
-pub(super) fn ran(command: &mut Command) -> String {
-    let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; make test installs it"));
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-    said
+    repository("dist")
 }
 
 fn units() -> Vec<PathBuf> {
@@ -51,7 +44,7 @@ fn units_parse() {
         words.push(dir.path().join(name.replace('@', "@tenant")));
     }
     let mut command = Command::new("systemd-analyze");
-    let said = ran(command.args(["verify", "--man=no"]).args(words));
+    let said = run(command.args(["verify", "--man=no"]).args(words)).unwrap();
     // It warns of what it does not know, and that is no error to it.
     let ours = |line: &&str| line.contains("hypernic");
     assert_eq!(said.lines().filter(ours).collect::<Vec<_>>(), Vec::<&str>::new());
@@ -64,7 +57,7 @@ fn units_leave_little_exposed() {
             let mut command = Command::new("systemd-analyze");
             command.args(["security", "--offline=true", "--no-pager"]);
             command.arg(format!("--threshold={EXPOSURE}")).arg(unit);
-            let said = ran(&mut command);
+            let said = run(&mut command).unwrap();
             assert!(said.contains("exposure level"), "{said}");
         }
     }
@@ -84,7 +77,8 @@ fn the_configuration_that_is_installed_can_be_served() {
     let text = words.into_iter().fold(text, here);
     let check = |text: &str| {
         std::fs::write(&file, text).unwrap();
-        ran(Command::new(binary().unwrap()).args(["serve", "--check"]).arg(&file))
+        let mut command = Command::new(binary().unwrap());
+        run(command.args(["serve", "--check"]).arg(&file)).unwrap()
     };
     check(&text);
     // So can what it has as an example.
