@@ -116,7 +116,7 @@ $(DEB):
 deb: build man $(DEB) ## a Debian package of the release binaries: target/deb
 	@scripts/setup deb
 	@rm -rf $(TARGET)/deb
-	$(DEB) deb -q --no-build -p hypernic --output $(TARGET)/deb/
+	$(DEB) deb -q --no-build --strip -p hypernic --output $(TARGET)/deb/
 	@ls $(TARGET)/deb
 
 bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine

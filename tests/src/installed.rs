@@ -82,12 +82,12 @@ impl DebianRoot {
         self.dir.path().join("root")
     }
 
-    /// A shell script in it, with its own processes, /proc, /dev and /run.
+    /// A shell script in it, with its own processes, /proc, /sys, /dev and /run.
     #[must_use]
     pub fn command(&self, script: &str) -> Command {
         // What is mounted goes with the namespace; its init ends all that the script leaves running.
-        let outer = "mount -t proc p \"$0/proc\" && mount --rbind /dev \"$0/dev\" && mount -t tmpfs r \"$0/run\" && \
-                     exec chroot \"$0\" bash -ec \"$1\"";
+        let outer = "mount -t proc p \"$0/proc\" && mount -t sysfs s \"$0/sys\" && mount --rbind /dev \"$0/dev\" && \
+                     mount -t tmpfs r \"$0/run\" && exec chroot \"$0\" bash -ec \"$1\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", outer]);
         command.arg(self.path()).arg(script);

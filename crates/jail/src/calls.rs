@@ -55,14 +55,14 @@ pub const PORT: &[Call] = calls! { SYS_readv };
 
 /// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
 pub const NETWORK: &[Call] = calls! {
-    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_lseek
+    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_fstat SYS_getpeername SYS_getsockopt SYS_ioctl SYS_lseek
     SYS_madvise SYS_mremap SYS_newfstatat SYS_openat SYS_read SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
 };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
-    SYS_fchmod SYS_fchownat SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
+    SYS_fchmod SYS_fchownat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
     // Descriptors.
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
     SYS_socketpair SYS_timerfd_create

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
 use hypernic::cli::Cli;
+use pkt_gen::args::PktGen;
 
 use super::roff;
 
@@ -15,6 +16,12 @@ const SECTIONS: [&str; 4] = ["A host in a file", "Ports", "Guards", "Several ten
 /// Writes all pages into a folder.
 pub fn write(dir: &Path) -> io::Result<()> {
     clap_mangen::generate_to(Cli::command(), dir)?;
+    // A name of the same program, under which it is told less.
+    let same = ".so man1/hypernic-run.1\n";
+    std::fs::write(dir.join("hypernic-vhost-user-net.1"), same)?;
+    // A program of its own, which hypernic runs as a command.
+    let generator = clap::Command::new("hypernic-pkt-gen").version(env!("CARGO_PKG_VERSION"));
+    clap_mangen::generate_to(PktGen::augment_args(generator), dir)?;
     std::fs::write(dir.join("hypernic.toml.5"), toml())
 }
 

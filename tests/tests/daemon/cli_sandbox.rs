@@ -465,6 +465,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "clock_gettime",
         "none: needed where the machine's clock cannot be read without a call",
     ),
+    (
+        "network",
+        "fstat",
+        "guest: long_libvirt_starts_guests_by_the_recipes, by the C library of Debian 13",
+    ),
     ("network", "getpeername", "guest: the_demo_passes_…"),
     (
         "network",

@@ -119,6 +119,8 @@ fn long_libvirt_starts_guests_by_the_recipes() {
     let said = root.with(rig.root().dir(), SCRIPT, Duration::from_secs(600)).unwrap();
     println!("{said}");
     assert!(said.ends_with("ALL-IS-WELL\n"), "{said}");
+    let log = std::fs::read_to_string(root.path().join("vm/hypernic.log")).unwrap();
+    assert!(!log.contains("let a system call fail"), "{log}");
     // Each recipe was what the guest had.
     assert!(said.matches("52:54:00:00:00:02").count() >= 1 && said.matches("VM-IS-WELL").count() == 4, "{said}");
 }
