@@ -19,6 +19,7 @@ BENCH ?= all
 PROGRAMS := -p hypernic -p hypernic-pkt-gen
 # Where cargo builds, and where packages go.
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+MUSL := $(shell uname -m)-unknown-linux-musl
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model datapath intel eswitch
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
@@ -35,7 +36,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs man deb sbom bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs man deb static oci sbom bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -59,7 +60,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory fuzz-quick
 
 # Linking each test as tightly as the daemon takes longer than they run.
-test-long: build deb ## the long tests: every setting of the stock drivers, endurance
+test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance
 	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
@@ -104,6 +105,14 @@ docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
+
+static: ## programs that need no library, without user networks: target/MACHINE-unknown-linux-musl/release
+	@scripts/setup static
+	@rustup target list --installed | grep -qx $(MUSL) || rustup -q target add $(MUSL)
+	$(CARGO) build --release --target $(MUSL) --no-default-features $(PROGRAMS)
+
+oci: static ## an image for containers, as an OCI layout: target/oci
+	@scripts/oci-image $(TARGET)/$(MUSL)/release $(TARGET)/oci
 
 man: ## the manual pages: target/man
 	$(CARGO) run -q --release -p hypernic --example man -- target/man

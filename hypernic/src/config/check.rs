@@ -14,7 +14,7 @@ use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
 };
-use super::sockets::SocketAccess;
+use super::sockets::{SocketAccess, parse_group, parse_mode};
 use super::types::{
     DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SandboxConfig, SocketSpec,
     SwitchConfig, Virtio,
@@ -46,6 +46,21 @@ fn sandbox_paths(words: Vec<Spanned<PathBuf>>) -> Result<Vec<PathBuf>, Fault> {
     words.into_iter().map(one).collect()
 }
 
+/// Whom the file of a socket is opened to.
+fn socket_access(
+    group: Option<&Spanned<String>>,
+    mode: Option<&Spanned<String>>,
+) -> Result<SocketAccess, Fault> {
+    let at = |word, parse: fn(&str) -> Result<u32, String>| {
+        let parsed = |word: &Spanned<String>| parse(word.get_ref()).map_err(|why| Fault::at(word, why));
+        Option::map(word, parsed).transpose()
+    };
+    Ok(SocketAccess {
+        group: at(group, parse_group)?,
+        mode: at(mode, parse_mode)?,
+    })
+}
+
 impl RawHost {
     pub(super) fn check(self, models: Models) -> Result<HostConfig, Fault> {
         let chosen = |raw: &RawNic| match &raw.model {
@@ -69,12 +84,12 @@ impl RawHost {
             )?;
         }
         let (group, mode) = (self.control_group.as_ref(), self.control_mode.as_ref());
-        so_far.host.control_socket = SocketAccess::of(group, mode)?;
+        so_far.host.control_socket = socket_access(group, mode)?;
         if let Some(word) = group.or(mode).filter(|_| self.control.is_none()) {
             return Err(Fault::at(word, NO_CONTROL.into()));
         }
         let (group, mode) = (self.socket_group.as_ref(), self.socket_mode.as_ref());
-        so_far.host.sockets = SocketAccess::of(group, mode)?;
+        so_far.host.sockets = socket_access(group, mode)?;
         so_far.host.control = self.control;
         so_far.host.keeper = self.keeper;
         so_far.host.persist = self.control_persist;

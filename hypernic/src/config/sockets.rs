@@ -1,11 +1,5 @@
 //! Which group may connect to the sockets that the daemon makes, and whether others may.
 
-use std::path::Path;
-
-use toml::Spanned;
-
-use super::raw::Fault;
-
 /// Whom a socket is opened to; where it says nothing, the file has what the process's umask leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
@@ -16,18 +10,6 @@ pub struct SocketAccess {
 }
 
 impl SocketAccess {
-    pub(super) fn of(
-        group: Option<&Spanned<String>>,
-        mode: Option<&Spanned<String>>,
-    ) -> Result<Self, Fault> {
-        let group = group.map(|word| parse_group(word.get_ref()).map_err(|why| Fault::at(word, why)));
-        let mode = mode.map(|word| parse_mode(word.get_ref()).map_err(|why| Fault::at(word, why)));
-        Ok(Self {
-            group: group.transpose()?,
-            mode: mode.transpose()?,
-        })
-    }
-
     /// Its words, as a file has them: the group by its number.
     pub(super) fn words(self) -> [Option<String>; 2] {
         let mode = self.mode.map(|mode| format!("{mode:04o}"));
@@ -40,7 +22,7 @@ impl SocketAccess {
 /// # Errors
 /// There is none of that name: one line.
 pub fn parse_group(word: &str) -> Result<u32, String> {
-    let groups = std::fs::read_to_string(Path::new("/etc/group")).unwrap_or_default();
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
     group_in(&groups, word)
         .or_else(|| word.parse().ok())
         .ok_or_else(|| format!("there is no group \"{word}\" on this host"))

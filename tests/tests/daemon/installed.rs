@@ -1,5 +1,6 @@
 //! What is installed: unit files, the configuration that comes with them, and the package as a whole.
 
+mod alone;
 mod package;
 
 use std::os::unix::fs::PermissionsExt;
