@@ -9,8 +9,8 @@ use std::{fs, io};
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getppid, getrlimit, pidfd_getfd, pidfd_open,
-    setrlimit,
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getppid, getrlimit, pidfd_getfd,
+    pidfd_open, setrlimit,
 };
 use vfio_user::{ListenError, Listener};
 

@@ -39,10 +39,7 @@ impl Manager {
         match Self::connect(name.as_bytes()) {
             Ok(socket) => Self {
                 socket: Some(socket),
-                patience: patience(
-                    &WATCHDOG.map(|name| std::env::var(name).ok()),
-                    fds::is_main,
-                ),
+                patience: patience(&WATCHDOG.map(|name| std::env::var(name).ok()), fds::is_main),
             },
             Err(error) => {
                 eprintln!("hypernic: cannot reach the service manager at {SOCKET}: {error}");
@@ -126,9 +123,7 @@ impl Manager {
 
 /// Signs of life to the manager, until it is dropped.
 #[derive(Debug)]
-pub struct Watchdog(
-    #[expect(dead_code, reason = "its end is what is waited for")] Sender<()>,
-);
+pub struct Watchdog(#[expect(dead_code, reason = "its end is what is waited for")] Sender<()>);
 
 /// How long the manager waits for a sign of life from this process, by what its environment says.
 fn patience(words: &[Option<String>; 2], is_main: impl Fn(u32) -> bool) -> Option<Duration> {
@@ -156,7 +151,13 @@ mod tests {
         let time = Some(Duration::from_micros(250));
         assert_eq!(words("250", "7"), time);
         assert_eq!(words("250", ""), time);
-        for (micros, pid) in [("250", "8"), ("250", "x"), ("0", "7"), ("-1", "7"), ("", "7")] {
+        for (micros, pid) in [
+            ("250", "8"),
+            ("250", "x"),
+            ("0", "7"),
+            ("-1", "7"),
+            ("", "7"),
+        ] {
             assert_eq!(words(micros, pid), None, "{micros} {pid}");
         }
     }

@@ -65,7 +65,9 @@ impl DebianRoot {
     /// As [`Self::new`].
     pub fn of(suite: Option<&str>, packages: &[&str]) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
-            return Err(Error::check("a Debian in a folder needs root: run this test as root"));
+            return Err(Error::check(
+                "a Debian in a folder needs root: run this test as root",
+            ));
         }
         let mut builder = tempfile::Builder::new();
         builder.prefix("hypernic-debian-");
@@ -89,9 +91,20 @@ impl DebianRoot {
         let outer = "mount -t proc p \"$0/proc\" && mount -t sysfs s \"$0/sys\" && mount --rbind /dev \"$0/dev\" && \
                      mount -t tmpfs r \"$0/run\" && exec chroot \"$0\" bash -ec \"$1\"";
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", outer]);
+        command.args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            outer,
+        ]);
         command.arg(self.path()).arg(script);
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", "/root");
         command.env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
@@ -113,10 +126,23 @@ impl DebianRoot {
         std::fs::create_dir_all(&within).map_err(Error::io("make a folder"))?;
         let inner = self.command(script);
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-ec", "mount --bind \"$1\" \"$2\" && shift 2 && exec timeout \"$@\"", "sh"]);
-        command.arg(folder).arg(within).arg(limit.as_secs().to_string());
+        command.args([
+            "--mount",
+            "sh",
+            "-ec",
+            "mount --bind \"$1\" \"$2\" && shift 2 && exec timeout \"$@\"",
+            "sh",
+        ]);
+        command
+            .arg(folder)
+            .arg(within)
+            .arg(limit.as_secs().to_string());
         command.arg(inner.get_program()).args(inner.get_args());
-        command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env_clear().envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         run(&mut command)
     }
 
@@ -127,7 +153,11 @@ impl DebianRoot {
     pub fn copy(&self, from: &Path, to: &str) -> Result<()> {
         let to = self.path().join(to.trim_start_matches('/'));
         let copied = std::fs::copy(from, &to);
-        copied.map(drop).map_err(Error::io(format!("copy {} to {}", from.display(), to.display())))
+        copied.map(drop).map_err(Error::io(format!(
+            "copy {} to {}",
+            from.display(),
+            to.display()
+        )))
     }
 
     /// Installs the package.

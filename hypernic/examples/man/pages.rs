@@ -35,7 +35,8 @@ pub fn toml() -> String {
          .IR /etc/hypernic/host.toml .\n"
     );
     let sections = SECTIONS.map(|title| roff::page(&section(title)));
-    let also = ".SH SEE ALSO\n.BR hypernic (1),\n.BR hypernic\\-serve (1),\n.BR hypernic\\-config (1)\n";
+    let also =
+        ".SH SEE ALSO\n.BR hypernic (1),\n.BR hypernic\\-serve (1),\n.BR hypernic\\-config (1)\n";
     format!("{head}{}{also}", sections.concat())
 }
 

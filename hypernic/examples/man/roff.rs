@@ -8,14 +8,19 @@ pub fn page(text: &str) -> String {
     let (mut code, mut paragraph) = (false, String::new());
     for line in text.lines() {
         let fence = line.starts_with("```");
-        let ends = fence || line.is_empty() || line.starts_with(['#', '|']) || line.starts_with("- ");
+        let ends =
+            fence || line.is_empty() || line.starts_with(['#', '|']) || line.starts_with("- ");
         if ends && !code && !paragraph.is_empty() {
             let _ = writeln!(out, ".PP\n{}", inline(&paragraph));
             paragraph.clear();
         }
         if fence {
             code = !code;
-            out.push_str(if code { ".PP\n.RS 4\n.nf\n" } else { ".fi\n.RE\n" });
+            out.push_str(if code {
+                ".PP\n.RS 4\n.nf\n"
+            } else {
+                ".fi\n.RE\n"
+            });
         } else if code {
             let _ = writeln!(out, "{}", escape(line));
         } else if let Some(title) = line.strip_prefix("## ") {
@@ -42,7 +47,10 @@ pub fn page(text: &str) -> String {
 /// A row of a table: its first cell is the word, the others say what it means.
 fn row(out: &mut String, line: &str) {
     let line = line.trim_matches('|').replace("\\|", "\u{1}");
-    let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect();
+    let cells: Vec<_> = line
+        .split('|')
+        .map(|cell| cell.trim().replace('\u{1}', "|"))
+        .collect();
     if cells.iter().all(|cell| cell.chars().all(|c| c == '-')) {
         return;
     }
@@ -87,7 +95,9 @@ fn links(text: &str) -> String {
     while let Some(middle) = out.find("](") {
         let from = out[..middle].rfind('[');
         let to = out[middle..].find(')').map(|at| middle + at);
-        let (Some(from), Some(to)) = (from, to) else { break };
+        let (Some(from), Some(to)) = (from, to) else {
+            break;
+        };
         let name = out[from + 1..middle].to_owned();
         out.replace_range(from..=to, &name);
     }

@@ -52,7 +52,8 @@ fn socket_access(
     mode: Option<&Spanned<String>>,
 ) -> Result<SocketAccess, Fault> {
     let at = |word, parse: fn(&str) -> Result<u32, String>| {
-        let parsed = |word: &Spanned<String>| parse(word.get_ref()).map_err(|why| Fault::at(word, why));
+        let parsed =
+            |word: &Spanned<String>| parse(word.get_ref()).map_err(|why| Fault::at(word, why));
         Option::map(word, parsed).transpose()
     };
     Ok(SocketAccess {

@@ -27,7 +27,10 @@ fn every_command_has_a_manual_page() {
     assert!(wanted.len() > 30, "{wanted:?}");
     for name in wanted.iter().map(String::as_str).chain(["hypernic.toml.5"]) {
         let page = std::fs::read_to_string(dir.path().join(name)).expect(name);
-        assert!(page.contains(".TH ") && page.contains(".SH"), "{name}: {page}");
+        assert!(
+            page.contains(".TH ") && page.contains(".SH"),
+            "{name}: {page}"
+        );
     }
 }
 
@@ -49,9 +52,15 @@ fn the_page_of_the_configuration_file_has_every_word() {
     for before in ["", "[[switch]]", "[[nic]]", "[[nic]]\nguard = { yyy = 1 }"] {
         let all = words(before);
         assert!(all.len() >= 5, "{before}: {all:?}");
-        for word in all.iter().filter(|word| !elsewhere.contains(&word.as_str())) {
+        for word in all
+            .iter()
+            .filter(|word| !elsewhere.contains(&word.as_str()))
+        {
             let bold = format!("\\fB{}", word.replace('-', "\\-"));
-            assert!(page.contains(&bold), "{before} {word} is not in hypernic.toml(5)");
+            assert!(
+                page.contains(&bold),
+                "{before} {word} is not in hypernic.toml(5)"
+            );
         }
     }
 }

@@ -72,7 +72,10 @@ fn a_watchdog_gets_signs_of_life_from_the_process_that_serves_and_from_no_other(
         }
         lab.daemon.stop().unwrap();
         while let Some(told) = manager.told(silence) {
-            assert!(["WATCHDOG=1\n", "STOPPING=1\n"].contains(&told.as_str()), "{told}");
+            assert!(
+                ["WATCHDOG=1\n", "STOPPING=1\n"].contains(&told.as_str()),
+                "{told}"
+            );
         }
     }
 }
@@ -83,7 +86,9 @@ fn activated(dir: &Path, socket: &UnixListener, name: &str, more: &[&str]) -> Da
     // Another path than that of the socket, so that it matters which one is served.
     let text = format!("control = \"{}\"\n", dir.join("other.sock").display());
     std::fs::write(&file, text).unwrap();
-    let script = format!("LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES={name} exec \"$0\" \"$@\" 3<&0 0</dev/null");
+    let script = format!(
+        "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES={name} exec \"$0\" \"$@\" 3<&0 0</dev/null"
+    );
     let handed = OwnedFd::from(socket.try_clone().unwrap());
     let launch = Launch::under(&["sh", "-c", &script]).unwrap();
     let launch = launch.arg("serve").arg(&file).args(more).stdin(handed);
@@ -100,7 +105,9 @@ fn the_control_socket_is_one_that_a_service_manager_hands_over() {
         let mut daemon = activated(dir.path(), &socket, "control", more);
         let list = || {
             let mut command = Command::new(binary().unwrap());
-            let asked = command.args(["nic", "list", "--json", "--control"]).arg(&path);
+            let asked = command
+                .args(["nic", "list", "--json", "--control"])
+                .arg(&path);
             let output = asked.output().unwrap();
             assert!(output.status.success(), "{output:?}");
         };
@@ -130,14 +137,19 @@ fn the_control_socket_is_one_that_a_service_manager_hands_over() {
 fn sockets_have_the_group_and_the_mode_of_the_file() {
     let group = getgid().as_raw();
     let head = |mode: &str| {
-        format!("control-mode = \"0640\"\nsocket-mode = \"{mode}\"\nsocket-group = \"{group}\"\n{LAN}")
+        format!(
+            "control-mode = \"0640\"\nsocket-mode = \"{mode}\"\nsocket-group = \"{group}\"\n{LAN}"
+        )
     };
     let words = head("0660");
     for more in [&[][..], &["--sandbox", "strict"]] {
         let mut lab = Lab::with(&words, |launch| launch.args(more));
         let mode = |name: &str| std::fs::metadata(lab.at(name)).unwrap().mode() & 0o777;
         assert_eq!((mode("control.sock"), mode("a")), (0o640, 0o660));
-        lab.ran(&format!("nic add b --port switch:lan --socket-path {}", lab.at("b").display()));
+        lab.ran(&format!(
+            "nic add b --port switch:lan --socket-path {}",
+            lab.at("b").display()
+        ));
         assert_eq!(mode("b"), 0o660);
         assert_eq!(std::fs::metadata(lab.at("b")).unwrap().gid(), group);
         let dump = lab.everything();

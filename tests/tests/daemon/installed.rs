@@ -48,7 +48,10 @@ fn units_parse() {
     let said = run(command.args(["verify", "--man=no"]).args(words)).unwrap();
     // It warns of what it does not know, and that is no error to it.
     let ours = |line: &&str| line.contains("hypernic");
-    assert_eq!(said.lines().filter(ours).collect::<Vec<_>>(), Vec::<&str>::new());
+    assert_eq!(
+        said.lines().filter(ours).collect::<Vec<_>>(),
+        Vec::<&str>::new()
+    );
 }
 
 #[test]
@@ -70,7 +73,11 @@ fn the_configuration_that_is_installed_can_be_served() {
     let file = dir.path().join("host.toml");
     let text = std::fs::read_to_string(dist().join("host.toml")).unwrap();
     // The users and groups of the package are not here.
-    let words = [("\"hypernic-exporter\"", "\"root\""), ("\"@hypernic\"", "\"@root\""), ("\"kvm\"", "\"root\"")];
+    let words = [
+        ("\"hypernic-exporter\"", "\"root\""),
+        ("\"@hypernic\"", "\"@root\""),
+        ("\"kvm\"", "\"root\""),
+    ];
     let here = |text: String, (word, other): (&str, &str)| {
         assert!(text.contains(word), "{word}: {text}");
         text.replace(word, other)
@@ -84,7 +91,9 @@ fn the_configuration_that_is_installed_can_be_served() {
     check(&text);
     // So can what it has as an example.
     let (before, example) = text.split_once("# [[switch]]").unwrap();
-    let example = format!("[[switch]]{example}").replace("\n# ", "\n").replace("\n#\n", "\n\n");
+    let example = format!("[[switch]]{example}")
+        .replace("\n# ", "\n")
+        .replace("\n#\n", "\n\n");
     let said = check(&format!("{before}{example}"));
     assert!(said.contains("web"), "{said}");
 }

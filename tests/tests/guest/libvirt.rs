@@ -74,8 +74,13 @@ fn domain(name: &str, devices: &str) -> String {
          <emulator>/usr/local/bin/qemu</emulator><serial type='file'><source path='/vm/{name}.console'/></serial>{devices}</devices>"
     );
     let text = recipe("vfio-user");
-    assert!(text.contains("type='kvm'") && text.contains("<name>web</name>"), "{text}");
-    let text = text.replace("type='kvm'", "type='qemu'").replace("</os>", &boot);
+    assert!(
+        text.contains("type='kvm'") && text.contains("<name>web</name>"),
+        "{text}"
+    );
+    let text = text
+        .replace("type='kvm'", "type='qemu'")
+        .replace("</os>", &boot);
     text.replace("<name>web</name>", &format!("<name>{name}</name>"))
 }
 
@@ -92,7 +97,12 @@ fn long_libvirt_starts_guests_by_the_recipes() {
     let _slot = Slots::take(rig.cache().dir(), 1).unwrap();
     let image = rig.image(Kernel::Stable).unwrap();
     // Its libvirt knows a QEMU that has vfio-user.
-    let packages = ["libslirp0", "libvirt-clients", "libvirt-daemon-driver-qemu", "libvirt-daemon-system"];
+    let packages = [
+        "libslirp0",
+        "libvirt-clients",
+        "libvirt-daemon-driver-qemu",
+        "libvirt-daemon-system",
+    ];
     let root = DebianRoot::of(Some("trixie"), &packages).unwrap();
     root.install(&package().unwrap()).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -103,24 +113,45 @@ fn long_libvirt_starts_guests_by_the_recipes() {
     let initrd = root.path().join("vm/initrd");
     let pack = "cp \"$0\" \"$1\" && cd \"$2\" && echo init | cpio --quiet -o -H newc >>\"$1\"";
     let mut command = Command::new("sh");
-    run(command.args(["-ec", pack]).arg(image.initramfs()).arg(&initrd).arg(dir.path())).unwrap();
+    run(command
+        .args(["-ec", pack])
+        .arg(image.initramfs())
+        .arg(&initrd)
+        .arg(dir.path()))
+    .unwrap();
     root.copy(&image.kernel(), "/vm/vmlinux").unwrap();
     let write = |path: &str, text: &str| std::fs::write(root.path().join(path), text).unwrap();
     write("vm/web.xml", &domain("web", ""));
-    write("vm/db.xml", &without_arguments(&domain("db", &recipe("vhost-user"))));
+    write(
+        "vm/db.xml",
+        &without_arguments(&domain("db", &recipe("vhost-user"))),
+    );
     write("etc/hypernic/vm.toml", HOST);
     write("etc/libvirt/qemu.conf", QEMU_CONF);
-    let words = rig.qemu().words().iter().map(|word| format!("'{}'", word.to_string_lossy()));
+    let words = rig
+        .qemu()
+        .words()
+        .iter()
+        .map(|word| format!("'{}'", word.to_string_lossy()));
     let words: Vec<_> = words.collect();
     let modules = rig.root().dir().join("usr/lib/x86_64-linux-gnu/qemu");
-    let emulator = format!("#!/bin/sh\nexport QEMU_MODULE_DIR='{}'\nexec {} \"$@\"\n", modules.display(), words.join(" "));
+    let emulator = format!(
+        "#!/bin/sh\nexport QEMU_MODULE_DIR='{}'\nexec {} \"$@\"\n",
+        modules.display(),
+        words.join(" ")
+    );
     write("usr/local/bin/qemu", &emulator);
     root.sh("chmod 755 /usr/local/bin/qemu").unwrap();
-    let said = root.with(rig.root().dir(), SCRIPT, Duration::from_secs(600)).unwrap();
+    let said = root
+        .with(rig.root().dir(), SCRIPT, Duration::from_secs(600))
+        .unwrap();
     println!("{said}");
     assert!(said.ends_with("ALL-IS-WELL\n"), "{said}");
     let log = std::fs::read_to_string(root.path().join("vm/hypernic.log")).unwrap();
     assert!(!log.contains("let a system call fail"), "{log}");
     // Each recipe was what the guest had.
-    assert!(said.matches("52:54:00:00:00:02").count() >= 1 && said.matches("VM-IS-WELL").count() == 4, "{said}");
+    assert!(
+        said.matches("52:54:00:00:00:02").count() >= 1 && said.matches("VM-IS-WELL").count() == 4,
+        "{said}"
+    );
 }

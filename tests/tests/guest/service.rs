@@ -21,7 +21,7 @@ mount -t devtmpfs d /mnt/dev
 exec switch_root /mnt /sbin/init
 "#;
 
-const UNIT: &str = "[Unit]\nAfter=hypernic.service\n[Service]\nType=oneshot\nExecStart=/test.sh\nTimeoutStartSec=infinity\n\
+const UNIT: &str = "[Unit]\nAfter=hypernic.service\n[Service]\nType=oneshot\nExecStart=/usr/sbin/rig-test\nTimeoutStartSec=infinity\n\
     StandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n";
 
 /// What is done in the guest. Each step says its name on the console before.
@@ -122,12 +122,13 @@ fn archive(dir: &TempDir) -> PathBuf {
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
         std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
     };
     write("init", INIT);
-    write("test.sh", TEST);
+    write("usr/sbin/rig-test", TEST);
     write("usr/lib/systemd/system/rig-test.service", UNIT);
-    root.sh("systemctl add-wants multi-user.target rig-test.service; \
+    root.sh("systemctl add-wants multi-user.target rig-test.service; systemctl mask serial-getty@ttyS0.service; \
              rm -rf /var/cache/apt /var/lib/apt/lists /usr/share/doc /usr/share/i18n; passwd -d root")
         .unwrap();
     let archive = dir.path().join("root.cpio");
@@ -149,14 +150,21 @@ fn long_the_service_in_a_debian_guest() {
         kernel: image.kernel(),
         initrd: Some(archive),
         // Its own layers are to be there, and what it logs.
-        append: format!("{} lsm=landlock systemd.show_status=0", CMDLINE.replace(" lsm=", "")),
+        append: format!(
+            "{} lsm=landlock systemd.show_status=0",
+            CMDLINE.replace(" lsm=", "")
+        ),
     });
     config.mem_mib = 1536;
     config.smp = 2;
     let guest = rig.start(config).unwrap();
     let said = guest.expect_console("ALL-IS-WELL", LONG);
     let console = guest.console();
-    assert!(said.is_ok() && !console.contains("ENDED-BADLY"), "{}", tail(&console));
+    assert!(
+        said.is_ok() && !console.contains("ENDED-BADLY"),
+        "{}",
+        tail(&console)
+    );
 }
 
 fn tail(text: &str) -> String {

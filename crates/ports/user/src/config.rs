@@ -125,7 +125,9 @@ impl UserConfig {
 #[derive(Debug, Error)]
 pub enum UserError {
     /// The program has none.
-    #[error("this build of hypernic has no user network (a static program has none); use a TAP, or passt by stream:PATH")]
+    #[error(
+        "this build of hypernic has no user network (a static program has none); use a TAP, or passt by stream:PATH"
+    )]
     NotBuilt,
     /// The addresses make no sense.
     #[error(

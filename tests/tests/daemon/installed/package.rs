@@ -39,18 +39,35 @@ fn long_the_package_installs_works_and_leaves_nothing() {
     ] {
         assert!(installed.contains(path), "{path}");
     }
-    for unit in ["hypernic.socket", "hypernic.service", "hypernic@.service", "hypernic-exporter.service"] {
-        assert!(installed.iter().any(|line| line.contains(&format!("/systemd/system/{unit} f"))), "{unit}");
+    for unit in [
+        "hypernic.socket",
+        "hypernic.service",
+        "hypernic@.service",
+        "hypernic-exporter.service",
+    ] {
+        assert!(
+            installed
+                .iter()
+                .any(|line| line.contains(&format!("/systemd/system/{unit} f"))),
+            "{unit}"
+        );
     }
     // The first command of the README.
     let said = root
-        .sh("cd /root; timeout -k 20 -s TERM 3 hypernic run --model e1000 --socket-path ./n0.sock --port user & \
+        .sh("cd /root; timeout --preserve-status -k 20 -s TERM 3 hypernic run --model e1000 --socket-path ./n0.sock --port user & \
              until [ -S n0.sock ]; do sleep 0.1; done; stat -c %F n0.sock; code=0; wait $! || code=$?; echo code $code")
         .unwrap();
-    assert!(said.contains("socket\n") && said.contains("code 0\n"), "{said}");
-    assert!(said.contains("\"driver\":\"vfio-user-pci\"") && said.contains("/root/n0.sock"), "{said}");
+    assert!(
+        said.contains("socket\n") && said.contains("code 0\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("\"driver\":\"vfio-user-pci\"") && said.contains("/root/n0.sock"),
+        "{said}"
+    );
     // What the service would serve.
-    root.sh("hypernic serve --check /etc/hypernic/host.toml").unwrap();
+    root.sh("hypernic serve --check /etc/hypernic/host.toml")
+        .unwrap();
     let completions = root
         .sh("source /usr/share/bash-completion/completions/hypernic; complete -p hypernic")
         .unwrap();
@@ -59,7 +76,8 @@ fn long_the_package_installs_works_and_leaves_nothing() {
         .unwrap();
     // It is upgraded to itself, removed, and installed again.
     root.install(&package).unwrap();
-    root.sh("dpkg --remove hypernic && [ -e /etc/hypernic/host.toml ]").unwrap();
+    root.sh("dpkg --remove hypernic && [ -e /etc/hypernic/host.toml ]")
+        .unwrap();
     root.install(&package).unwrap();
     root.sh("dpkg --purge hypernic").unwrap();
     let mut left: BTreeSet<_> = listed(&root).difference(&before).cloned().collect();
@@ -73,7 +91,13 @@ fn long_the_package_installs_works_and_leaves_nothing() {
 #[ignore = "needs lintian and a package: `make test-long`"]
 fn long_lintian_has_no_complaint() {
     let mut lintian = Command::new("lintian");
-    lintian.args(["--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0"]);
+    lintian.args([
+        "--allow-root",
+        "--fail-on",
+        "error,warning",
+        "--tag-display-limit",
+        "0",
+    ]);
     let said = run(lintian.arg(package().unwrap())).unwrap();
     let complaints = said.lines().filter(|line| line.starts_with(['E', 'W']));
     assert_eq!(complaints.count(), 0, "{said}");
@@ -88,7 +112,13 @@ fn long_the_apparmor_rule_parses() {
     std::fs::write(&profile, text).unwrap();
     let parse = || {
         let mut parser = Command::new("apparmor_parser");
-        parser.args(["--skip-kernel-load", "--skip-cache", "--base", "/etc/apparmor.d", "--Include"]);
+        parser.args([
+            "--skip-kernel-load",
+            "--skip-cache",
+            "--base",
+            "/etc/apparmor.d",
+            "--Include",
+        ]);
         run(parser.arg(repository("dist/apparmor")).arg(&profile))
     };
     parse().unwrap();
