@@ -5,13 +5,14 @@ use std::path::Path;
 
 use clap::{Args, CommandFactory};
 use hypernic::cli::Cli;
+use hypernic::config::reference;
 use pkt_gen::args::PktGen;
 
 use super::roff;
 
-/// The reference of configuration words, and its sections that say what a file may have.
+/// The page on configuration, and its sections that say more of some words.
 const CONFIGURATION: &str = include_str!("../../../docs/configuration.md");
-const SECTIONS: [&str; 4] = ["A host in a file", "Ports", "Guards", "Several tenants"];
+const SECTIONS: [&str; 3] = ["Ports", "Guards", "Several tenants"];
 
 /// Writes all pages into a folder.
 pub fn write(dir: &Path) -> io::Result<()> {
@@ -34,10 +35,13 @@ pub fn toml() -> String {
          .SH DESCRIPTION\nA TOML file that \\fBhypernic serve\\fR(1) reads; hypernic.service reads\n\
          .IR /etc/hypernic/host.toml .\n"
     );
+    let words = reference::page();
+    // Without its title, and what it says of itself.
+    let words = words.find("\n## ").map_or("", |at| &words[at + 1..]);
     let sections = SECTIONS.map(|title| roff::page(&section(title)));
     let also =
         ".SH SEE ALSO\n.BR hypernic (1),\n.BR hypernic\\-serve (1),\n.BR hypernic\\-config (1)\n";
-    format!("{head}{}{also}", sections.concat())
+    format!("{head}{}{}{also}", roff::page(words), sections.concat())
 }
 
 /// One section of the reference, with its title.

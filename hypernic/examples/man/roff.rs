@@ -24,9 +24,13 @@ pub fn page(text: &str) -> String {
         } else if code {
             let _ = writeln!(out, "{}", escape(line));
         } else if let Some(title) = line.strip_prefix("## ") {
-            let _ = writeln!(out, ".SH \"{}\"", escape(&title.to_uppercase()));
+            let _ = writeln!(
+                out,
+                ".SH \"{}\"",
+                escape(&title.replace('`', "").to_uppercase())
+            );
         } else if let Some(title) = line.strip_prefix("### ") {
-            let _ = writeln!(out, ".SS \"{}\"", escape(title));
+            let _ = writeln!(out, ".SS \"{}\"", escape(&title.replace('`', "")));
         } else if line.starts_with('|') {
             row(&mut out, line);
         } else if let Some(item) = line.strip_prefix("- ") {

@@ -421,7 +421,14 @@ fn is_needed(kind: &str, call: &str) -> bool {
         Err(error) => {
             let named = log.contains(&format!("made the system call {call} ("));
             // The last line needs `writev` itself; around the others all signals are blocked.
-            let mute = ["writev", "clone", "clone3", "rseq", "set_robust_list", "madvise"];
+            let mute = [
+                "writev",
+                "clone",
+                "clone3",
+                "rseq",
+                "set_robust_list",
+                "madvise",
+            ];
             assert!(named || mute.contains(&call), "{rule}: {error}\n{log}");
             true
         }

@@ -14,3 +14,4 @@ mod cli_sandbox;
 mod cli_service;
 mod cli_upgrade;
 mod installed;
+mod pages;

@@ -61,9 +61,9 @@ hypernic nic add bad --port null --socket-path /srv/bad.sock && ended outside of
 step metrics
 systemctl start hypernic-exporter.socket || ended exporter
 exec 3<>/dev/tcp/127.0.0.1/9479
-printf 'GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n' >&3
+printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3
 cat <&3 >/tmp/metrics
-grep -q '^hypernic_up 1$' /tmp/metrics || ended metrics
+grep -q '^hypernic_up 1$' /tmp/metrics || ended metrics "$(head -c 900 /tmp/metrics; journalctl -u hypernic-exporter --no-pager | tail -5)"
 grep -q 'nic="more"' /tmp/metrics || ended nic
 
 step a worker is killed
