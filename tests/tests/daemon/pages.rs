@@ -32,10 +32,13 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "tests/tests/guest: the patched drivers are built and loaded",
     ),
     (
-        "apt install ./target/deb",
+        "sudo apt install ./target/deb",
         "tests/tests/daemon/installed: the package is installed",
     ),
-    ("systemctl ", "tests/tests/guest: the service runs there"),
+    (
+        "sudo systemctl status",
+        "tests/tests/guest: the service runs there",
+    ),
     (
         "ip tuntap add dev vm0 mode tap user hypernic",
         "docs/tap.md: the same for another user",
