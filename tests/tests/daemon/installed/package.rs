@@ -8,9 +8,9 @@ use hypernic_tests::installed::{DebianRoot, package, repository, run};
 /// What the package needs, but for what every Debian has.
 const NEEDS: [&str; 2] = ["libslirp0", "systemd-standalone-sysusers"];
 
-/// All files, users and groups of a root, but for what the package manager and the log keep.
+/// All files, users and groups of a root, but for what the package manager, the log and the tools for users keep.
 const LISTED: &str = "find / -xdev \\( -path /proc -o -path /dev -o -path /run -o -path /var/lib/dpkg -o -path /var/log \
-    -o -path /var/cache -o -path /tmp \\) -prune -o -printf '%p %y\\n'; cut -d: -f1 /etc/passwd | sed 's/^/user /'; \
+    -o -path /var/cache -o -path /tmp -o -path '/etc/*shadow-' \\) -prune -o -printf '%p %y\\n'; cut -d: -f1 /etc/passwd | sed 's/^/user /'; \
     cut -d: -f1 /etc/group | sed 's/^/group /'";
 
 fn listed(root: &DebianRoot) -> BTreeSet<String> {
