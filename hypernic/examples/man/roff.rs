@@ -80,8 +80,7 @@ fn inline(text: &str) -> String {
     let mut out = String::new();
     let text = links(&text.replace("**", ""));
     let mut parts = text.split('`');
-    loop {
-        let Some(plain) = parts.next() else { break };
+    while let Some(plain) = parts.next() {
         out.push_str(&escape(plain));
         let Some(code) = parts.next() else { break };
         let _ = write!(out, "\\fB{}\\fR", escape(code));
