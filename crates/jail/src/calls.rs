@@ -74,7 +74,12 @@ pub const PROCESS: &[Call] = calls! {
 };
 
 /// The forms of some calls that this machine's C library uses.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_env = "musl"))]
+pub const FORMS: &[Call] = calls! {
+    SYS_access SYS_chmod SYS_lstat SYS_open SYS_readlink SYS_rename SYS_stat SYS_unlink
+};
+/// The forms of some calls that this machine's C library uses.
+#[cfg(all(target_arch = "x86_64", not(target_env = "musl")))]
 pub const FORMS: &[Call] = calls! { SYS_chmod SYS_readlink SYS_rename SYS_unlink };
 /// The forms of some calls that this machine's C library uses.
 #[cfg(not(target_arch = "x86_64"))]
