@@ -6,6 +6,8 @@ DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
 CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
+DEB_VERSION := 3.8.0
+DEB := $(CACHE)/tools/bin/cargo-deb
 MDBOOK_VERSION := 0.5.4
 MDBOOK := $(CACHE)/tools/bin/mdbook
 COV_VERSION := 0.9.1
@@ -17,6 +19,9 @@ FUZZ_TARGETS ?=
 BENCH ?= all
 # The command, and the programs it runs as its commands.
 PROGRAMS := -p hypernic -p hypernic-pkt-gen
+# Where cargo builds, and where packages go.
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+MUSL := $(shell uname -m)-unknown-linux-musl
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model datapath intel eswitch
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
@@ -33,7 +38,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs book sbom bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs book man deb static oci sbom bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -57,7 +62,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory fuzz-quick
 
 # Linking each test as tightly as the daemon takes longer than they run.
-test-long: build ## the long tests: every setting of the stock drivers, endurance, the page in a browser
+test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance, the page in a browser
 	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
@@ -112,6 +117,28 @@ docs: ## write docs/registers/, docs/drops.md, docs/metrics.md, docs/words.md, d
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
+
+static: ## programs that need no library, without user networks: target/MACHINE-unknown-linux-musl/release
+	@scripts/setup static
+	@rustup target list --installed | grep -qx $(MUSL) || rustup -q target add $(MUSL)
+	$(CARGO) build --release --target $(MUSL) --no-default-features $(PROGRAMS)
+
+oci: static ## an image for containers, as an OCI layout: target/oci
+	@scripts/oci-image $(TARGET)/$(MUSL)/release $(TARGET)/oci
+
+man: ## the manual pages: target/man
+	$(CARGO) run -q --release -p hypernic --example man -- target/man
+
+$(DEB):
+	@echo "deb: building cargo-deb $(DEB_VERSION) into $(CACHE)/tools"
+	$(CARGO) install cargo-deb --version $(DEB_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+deb: build man $(DEB) ## a Debian package of the release binaries: target/deb
+	@scripts/setup deb
+	@rm -rf $(TARGET)/deb
+	$(DEB) deb -q --no-build --strip -p hypernic --output $(TARGET)/deb/
+	@ls $(TARGET)/deb
 
 bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine
 	$(CARGO) run --release -q -p hypernic-bench -- $(BENCH)

@@ -8,6 +8,7 @@ mod plan;
 mod profile;
 mod raw;
 pub mod reference;
+mod sockets;
 mod text;
 mod types;
 mod vfs;
@@ -21,6 +22,7 @@ pub use self::access::{Access, Peer};
 pub use self::plan::{Plan, Step};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
+pub use self::sockets::{SocketAccess, parse_group, parse_mode};
 pub use self::types::{
     CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
     LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, Said, SandboxConfig,

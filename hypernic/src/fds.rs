@@ -1,14 +1,20 @@
 //! Descriptors: those inherited from the process that started us, and how many there may be.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
+use std::{fs, io};
 
+use rustix::fs::{AtFlags, CWD, Gid, chownat};
 use rustix::io::Errno;
 use rustix::process::{
-    PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getppid, getrlimit, pidfd_getfd,
+    pidfd_open, setrlimit,
 };
 use vfio_user::{ListenError, Listener};
+
+use crate::config::SocketAccess;
 
 /// What a NIC takes while a VMM is connected: its socket's listener, its epoll set, the
 /// connection, an interrupt's eventfd and the one that unmasks it.
@@ -46,12 +52,23 @@ pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
     })
 }
 
-/// Listens at `path`, if VMMs can connect there. They start elsewhere, so they need the absolute path that the hints
+/// Listens at `path`, opened `to` whom it is for, if VMMs can connect there. They start elsewhere, so they need the absolute path that the hints
 /// print.
 ///
 /// # Errors
 /// As [`Listener::bind`]; also where only the relative path would be short enough.
-pub(crate) fn listen(path: &Path) -> Result<Listener, ListenError> {
+pub(crate) fn listen(path: &Path, to: SocketAccess) -> Result<Listener, ListenError> {
+    let listener = listen_within(path)?;
+    match open_to(path, to) {
+        Ok(()) => Ok(listener),
+        Err(error) => Err(ListenError::Path {
+            path: path.to_owned(),
+            error,
+        }),
+    }
+}
+
+fn listen_within(path: &Path) -> Result<Listener, ListenError> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if whole.as_os_str().len() > vfio_user::MAX_SOCKET_PATH {
         return Err(ListenError::TooLong(whole));
@@ -106,11 +123,115 @@ pub fn inherited(number: i32) -> Result<OwnedFd, String> {
     })
 }
 
+/// Whether a process id, which a service manager has told, means this process: its own, or that of its keeper.
+pub(crate) fn is_main(pid: u32) -> bool {
+    let is = |process: Pid| u32::try_from(process.as_raw_nonzero().get()) == Ok(pid);
+    is(getpid()) || KEEPER.get().is_some_and(|keeper| is(*keeper))
+}
+
+static KEEPER: OnceLock<Pid> = OnceLock::new();
+
+/// Asks who the keeper of this worker is, which a confined process may not.
+pub fn remember_keeper() {
+    if keeper::current().is_some()
+        && let Some(parent) = getppid()
+    {
+        let _ = KEEPER.set(parent);
+    }
+}
+
+/// The first descriptor that a service manager hands over (`sd_listen_fds(3)`).
+const FIRST: i32 = 3;
+
+/// The socket that a service manager has handed over under this name (`FileDescriptorName=`), if it has.
+///
+/// # Errors
+/// One line with the cause and the cure.
+pub fn handed_over(name: &str) -> Result<Option<OwnedFd>, String> {
+    handed_over_number(name).map(inherited).transpose()
+}
+
+/// Whether it has, without taking it.
+pub(crate) fn is_handed_over(name: &str) -> bool {
+    handed_over_number(name).is_some()
+}
+
+fn handed_over_number(name: &str) -> Option<i32> {
+    let words = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].map(|word| std::env::var(word).ok());
+    place(&words, name, is_main)
+}
+
+/// The number of a descriptor, by what the manager's environment says.
+fn place(words: &[Option<String>; 3], name: &str, is_main: impl Fn(u32) -> bool) -> Option<i32> {
+    let [pid, count, names] = words.each_ref().map(Option::as_deref);
+    pid?.parse().ok().filter(|pid| is_main(*pid))?;
+    let count: usize = count?.parse().ok()?;
+    let at = names?.split(':').take(count).position(|one| one == name)?;
+    i32::try_from(at).ok()?.checked_add(FIRST)
+}
+
+/// Lets a group, or others, connect to a socket of ours.
+///
+/// # Errors
+/// One line with the cause and the cure.
+pub(crate) fn open_to(path: &Path, to: SocketAccess) -> io::Result<()> {
+    if let Some(gid) = to.group {
+        let group = Some(Gid::from_raw(gid));
+        let given = chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
+        given.map_err(|errno| {
+            io::Error::other(format!(
+                "cannot give it to group {gid} ({errno}); make the daemon's user a member of the group"
+            ))
+        })?;
+    }
+    match to.mode {
+        Some(mode) => fs::set_permissions(path, PermissionsExt::from_mode(mode)),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_a_service_manager_hands_over_is_found_by_its_name() {
+        let found = |words: [&str; 3], name: &str| {
+            let words = words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
+            place(&words, name, |pid| pid == 7)
+        };
+        assert_eq!(found(["7", "2", "web:control"], "control"), Some(4));
+        assert_eq!(found(["7", "1", "control"], "control"), Some(3));
+        for words in [
+            ["8", "1", "control"],
+            ["7", "0", "control"],
+            ["7", "1", "web:control"],
+            ["7", "1", ""],
+            ["", "", ""],
+            ["x", "1", "control"],
+        ] {
+            assert_eq!(found(words, "control"), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_is_opened_to_a_group() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("s");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+        let group = fs::metadata(&path).expect("socket").gid();
+        let to = SocketAccess {
+            group: Some(group),
+            mode: Some(0o660),
+        };
+        open_to(&path, to).expect("own group");
+        let now = fs::metadata(&path).expect("socket");
+        assert_eq!((now.mode() & 0o777, now.gid()), (0o660, group));
+        open_to(&path, SocketAccess::default()).expect("nothing to do");
+        assert_eq!(fs::metadata(&path).expect("socket").mode() & 0o777, 0o660);
+    }
 
     #[test]
     fn an_inherited_descriptor_is_the_same_file() {

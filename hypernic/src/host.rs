@@ -39,7 +39,7 @@ use crate::ports::Behind;
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
-use crate::worker::Workers;
+use crate::worker::{Pulses, Workers};
 use crate::{fds, ports, quarantine};
 
 /// Everything that runs. NICs and ports may come and go while it does.
@@ -310,6 +310,11 @@ impl Host {
         Ok(())
     }
 
+    /// Whether its workers still turn.
+    pub fn pulses(&self) -> Pulses {
+        self.workers.pulses()
+    }
+
     /// A NIC as a PCI function, on its socket.
     fn over_vfio_user(&self, config: &NicConfig, function: &Function) -> Result<NewNic, Error> {
         let (mut nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
@@ -361,7 +366,7 @@ impl Host {
     /// The socket of a NIC.
     fn listener(&self, config: &NicConfig) -> Result<Listener, Error> {
         match &config.socket {
-            SocketSpec::Path(path) => fds::listen(path),
+            SocketSpec::Path(path) => fds::listen(path, self.head.sockets),
             SocketSpec::Fd(fd) => {
                 let fd = fds::inherited(*fd).map_err(|message| Error::Socket {
                     nic: config.name.clone(),

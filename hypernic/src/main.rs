@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Ok(Job::Serve(config, false)) => upgrade::arrive(config),
         _ => AllLeft::default(),
     };
+    fds::remember_keeper();
     // A sandbox would let it reach some of these sockets and not others.
     let manager = match &job {
         Ok(Job::Serve(_, false)) => Manager::of_environment(),
@@ -173,6 +174,12 @@ fn serve(
         "serving"
     );
     manager.ready();
+    let pulses = host.read().pulses();
+    let watchdog = manager.watch(move || pulses.late());
+    let _watchdog = watchdog.map_err(|source| Error::Os {
+        what: "cannot give the service manager signs of life",
+        source,
+    })?;
     let mut upgrades = false;
     for signal in signals.forever() {
         match signal {

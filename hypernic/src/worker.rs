@@ -9,6 +9,8 @@ mod delays;
 mod doorbell_poller;
 mod had;
 mod long_turns;
+mod pulse;
+mod pulses;
 mod run;
 mod spent;
 mod task;
@@ -23,6 +25,7 @@ use model::Clock;
 use crate::error::Error;
 use crate::report::Section;
 use long_turns::APART;
+pub use pulses::Pulses;
 use run::begin;
 pub(crate) use task::{ASKED, LOOK, Served, TRIED, Task, Turn, WOKEN};
 use task::{WorkerHandle, fewest, task};
@@ -65,6 +68,11 @@ impl Workers {
     pub fn task(&self, name: &str) -> Arc<Task> {
         let home = fewest(&self.handles, false).unwrap_or(0);
         task(&self.handles, home, &self.next_id, name)
+    }
+
+    /// Whether they still turn.
+    pub fn pulses(&self) -> Pulses {
+        Pulses(Arc::clone(&self.handles))
     }
 
     /// What the workers did.
@@ -110,5 +118,7 @@ mod apart_tests;
 mod doorbell_tests;
 #[cfg(test)]
 mod nic_tests;
+#[cfg(test)]
+mod pulse_tests;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ mod error;
 pub mod guests;
 mod holdings;
 pub mod host;
+pub mod installed;
 mod lab;
 pub mod measure;
 pub mod offloads;

@@ -55,26 +55,31 @@ pub const PORT: &[Call] = calls! { SYS_readv };
 
 /// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
 pub const NETWORK: &[Call] = calls! {
-    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_lseek
+    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_fstat SYS_getpeername SYS_getsockopt SYS_ioctl SYS_lseek
     SYS_madvise SYS_mremap SYS_newfstatat SYS_openat SYS_read SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
 };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
-    SYS_fchmod SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
+    SYS_fchmod SYS_fchownat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
     // Descriptors.
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
     SYS_socketpair SYS_timerfd_create
-    // Threads and their confinement.
-    SYS_capget SYS_capset SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
+    SYS_capget SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list
     // The process.
     SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction SYS_write
 };
 
 /// The forms of some calls that this machine's C library uses.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_env = "musl"))]
+pub const FORMS: &[Call] = calls! {
+    SYS_access SYS_chmod SYS_lstat SYS_open SYS_readlink SYS_rename SYS_stat SYS_unlink
+};
+/// The forms of some calls that this machine's C library uses.
+#[cfg(all(target_arch = "x86_64", not(target_env = "musl")))]
 pub const FORMS: &[Call] = calls! { SYS_chmod SYS_readlink SYS_rename SYS_unlink };
 /// The forms of some calls that this machine's C library uses.
 #[cfg(not(target_arch = "x86_64"))]

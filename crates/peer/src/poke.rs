@@ -15,6 +15,28 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
+#[cfg(not(target_env = "musl"))]
+use libc::iocb as Operation;
+
+/// `struct iocb` of `linux/aio_abi.h`, which musl does not have.
+#[cfg(all(target_env = "musl", target_endian = "little"))]
+#[repr(C)]
+#[allow(dead_code, reason = "the kernel reads them")]
+struct Operation {
+    aio_data: u64,
+    aio_key: u32,
+    aio_rw_flags: u32,
+    aio_lio_opcode: u16,
+    aio_reqprio: i16,
+    aio_fildes: u32,
+    aio_buf: u64,
+    aio_nbytes: u64,
+    aio_offset: i64,
+    aio_reserved2: u64,
+    aio_flags: u32,
+    aio_resfd: u32,
+}
+
 /// `IOCB_CMD_PREAD` and `IOCB_FLAG_RESFD` of `linux/aio_abi.h`.
 const PREAD: u16 = 0;
 const RESFD: u32 = 1;
@@ -116,7 +138,7 @@ impl Context {
             self.forget();
         }
         // SAFETY: a plain structure of integers, for which zeros are good.
-        let mut operation: libc::iocb = unsafe { std::mem::zeroed() };
+        let mut operation: Operation = unsafe { std::mem::zeroed() };
         operation.aio_lio_opcode = PREAD;
         operation.aio_fildes = nothing.as_raw_fd() as u32;
         operation.aio_flags = RESFD;

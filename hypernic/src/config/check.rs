@@ -14,6 +14,7 @@ use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
 };
+use super::sockets::{SocketAccess, parse_group, parse_mode};
 use super::types::{
     DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SandboxConfig, SocketSpec,
     SwitchConfig, Virtio,
@@ -45,6 +46,22 @@ fn sandbox_paths(words: Vec<Spanned<PathBuf>>) -> Result<Vec<PathBuf>, Fault> {
     words.into_iter().map(one).collect()
 }
 
+/// Whom the file of a socket is opened to.
+fn socket_access(
+    group: Option<&Spanned<String>>,
+    mode: Option<&Spanned<String>>,
+) -> Result<SocketAccess, Fault> {
+    let at = |word, parse: fn(&str) -> Result<u32, String>| {
+        let parsed =
+            |word: &Spanned<String>| parse(word.get_ref()).map_err(|why| Fault::at(word, why));
+        Option::map(word, parsed).transpose()
+    };
+    Ok(SocketAccess {
+        group: at(group, parse_group)?,
+        mode: at(mode, parse_mode)?,
+    })
+}
+
 impl RawHost {
     pub(super) fn check(self, models: Models) -> Result<HostConfig, Fault> {
         let chosen = |raw: &RawNic| match &raw.model {
@@ -67,6 +84,13 @@ impl RawHost {
                 &mut so_far.host.access,
             )?;
         }
+        let (group, mode) = (self.control_group.as_ref(), self.control_mode.as_ref());
+        so_far.host.control_socket = socket_access(group, mode)?;
+        if let Some(word) = group.or(mode).filter(|_| self.control.is_none()) {
+            return Err(Fault::at(word, NO_CONTROL.into()));
+        }
+        let (group, mode) = (self.socket_group.as_ref(), self.socket_mode.as_ref());
+        so_far.host.sockets = socket_access(group, mode)?;
         so_far.host.control = self.control;
         so_far.host.keeper = self.keeper;
         so_far.host.persist = self.control_persist;
@@ -109,6 +133,8 @@ impl RawHost {
     }
 }
 
+const NO_CONTROL: &str = "there is no control socket that they could use; add control = \"PATH\"";
+
 /// Gives a role to the users and groups that a file names.
 fn give(
     role: Role,
@@ -118,8 +144,7 @@ fn give(
 ) -> Result<(), Fault> {
     for word in words {
         if !has_socket {
-            let message = "there is no control socket that they could use; add control = \"PATH\"";
-            return Err(Fault::at(word, message.into()));
+            return Err(Fault::at(word, NO_CONTROL.into()));
         }
         let added = access.add(role, word.get_ref());
         added.map_err(|message| Fault::at(word, message))?;

@@ -255,6 +255,11 @@ impl Plan {
             ("keeper", is.keeper == wanted.keeper),
             ("control", is.control == wanted.control),
             ("control-persist", is.persist == wanted.persist),
+            (
+                "control-group, control-mode",
+                is.control_socket == wanted.control_socket,
+            ),
+            ("socket-group, socket-mode", is.sockets == wanted.sockets),
             ("sandbox", is.sandbox.mode == wanted.sandbox.mode),
             ("sandbox-paths", is.sandbox.paths == wanted.sandbox.paths),
             (

@@ -31,6 +31,10 @@ pub(super) struct RawHost {
     pub(super) control_owner: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) control_persist: bool,
+    pub(super) control_group: Option<Spanned<String>>,
+    pub(super) control_mode: Option<Spanned<String>>,
+    pub(super) socket_group: Option<Spanned<String>>,
+    pub(super) socket_mode: Option<Spanned<String>>,
     pub(super) sandbox: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) sandbox_paths: Vec<Spanned<PathBuf>>,

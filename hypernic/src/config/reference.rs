@@ -125,10 +125,34 @@ const HEAD: &[Word] = &[
         "none",
     ),
     word(
+        "control-group",
+        r#""root""#,
+        "the group of the control socket's file, by its name or number",
+        "the daemon's",
+    ),
+    word(
+        "control-mode",
+        r#""0660""#,
+        "the mode of the control socket's file",
+        "0600; 0666 if a role is given",
+    ),
+    word(
         "control-persist",
         "true",
         "commands with `--persist` [write into this file](control.md#the-configuration-file)",
         "`false`",
+    ),
+    word(
+        "socket-group",
+        r#""root""#,
+        "the group of the files of NICs' sockets, by its name or number, such as `\"kvm\"`; the daemon's user must be a member",
+        "the daemon's",
+    ),
+    word(
+        "socket-mode",
+        r#""0660""#,
+        "the mode of the files of NICs' sockets; a VMM needs the right to write",
+        "what the umask leaves",
     ),
     word(
         "profile",

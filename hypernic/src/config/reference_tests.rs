@@ -19,7 +19,9 @@ fn file(part: &str, word: &str, line: &str) -> String {
         )
     };
     match (part, word) {
-        ("At the head", "control-persist") => format!("control = \"/run/c\"\n{line}\n"),
+        ("At the head", "control-persist" | "control-group" | "control-mode") => {
+            format!("control = \"/run/c\"\n{line}\n")
+        }
         (
             "At the head",
             "control" | "workers" | "keeper" | "profile" | "sandbox" | "sandbox-paths"

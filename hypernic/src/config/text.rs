@@ -87,6 +87,13 @@ impl HostConfig {
         if self.persist {
             line(&mut text, "control-persist", true);
         }
+        for (of, access) in [("control", self.control_socket), ("socket", self.sockets)] {
+            for (word, value) in ["group", "mode"].into_iter().zip(access.words()) {
+                if let Some(value) = value {
+                    line(&mut text, &format!("{of}-{word}"), value);
+                }
+            }
+        }
         line(&mut text, "sandbox", self.sandbox.mode.name());
         let paths = self.sandbox.paths.iter();
         let paths: Vec<_> = paths.map(|path| path.to_string_lossy().into()).collect();

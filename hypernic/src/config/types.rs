@@ -10,6 +10,7 @@ use registry::Model;
 use serde::Deserialize;
 
 use super::access::Access;
+use super::sockets::SocketAccess;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
@@ -64,6 +65,10 @@ pub struct HostConfig {
     pub control: Option<PathBuf>,
     /// Who may do what there, besides root and the daemon's own user.
     pub access: Access,
+    /// Whom its file is opened to, if not to those who have roles.
+    pub control_socket: SocketAccess,
+    /// Whom the sockets of NICs are opened to.
+    pub sockets: SocketAccess,
     /// What the daemon gives up once it runs.
     pub sandbox: SandboxConfig,
     /// Calls to the control socket may write into the file.
@@ -94,6 +99,8 @@ impl Default for HostConfig {
             profile: Profile::default(),
             control: None,
             access: Access::default(),
+            control_socket: SocketAccess::default(),
+            sockets: SocketAccess::default(),
             sandbox: SandboxConfig::default(),
             persist: false,
             file: None,

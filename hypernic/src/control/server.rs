@@ -18,9 +18,10 @@ use super::dispatch::Subject;
 use super::handed::Handed;
 use super::live::Lives;
 use super::monitor::Watch;
-use super::reach::open_to;
+use super::reach::{SOCKET, open_to};
 use crate::config::Peer;
 use crate::error::Error;
+use crate::fds;
 use crate::host::Host;
 use crate::report::{self, Section};
 use crate::sandbox;
@@ -42,7 +43,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for the user of this process, for root and for whom the host names.
+    /// Listens at `path`, or at what a service manager has handed over in its place, for the user of this process, for root
+    /// and for whom the host names.
     ///
     /// # Errors
     /// The path is not to be had.
@@ -52,7 +54,11 @@ impl Server {
             message,
         };
         let os = |error: io::Error| failed(error.to_string());
-        let listener = Listener::bind(path).map_err(|error| failed(error.to_string()))?;
+        let listener = match fds::handed_over(SOCKET).map_err(failed)? {
+            Some(socket) => Listener::from_fd(socket),
+            None => Listener::bind(path),
+        };
+        let listener = listener.map_err(|error| failed(error.to_string()))?;
         open_to(path, host.read().head()).map_err(os)?;
         let stop = Arc::new(EventFd::new().map_err(os)?);
         let counters = Arc::<Counters>::default();

@@ -155,9 +155,11 @@ impl Worker {
         self.mark = keeper::current().and_then(|page| page.thread(self.at));
         // What it reads it opens now: it cannot once it is confined.
         had::open();
+        self.handle().pulse.begin();
         self.delays = Some(Delays::of_this_thread());
         threads::enter(Kind::Data);
         while !self.handle().quit.load(Ordering::Acquire) {
+            self.handle().pulse.answer();
             if !self.step() {
                 self.wait();
             }
@@ -473,7 +475,7 @@ impl Worker {
         let soonest = self.soonest();
         self.timer_fd.arm(soonest);
         let handle = self.handle();
-        let idle = || !handle.quit.load(Ordering::Acquire) && self.soonest() == soonest;
+        let idle = || !handle.is_asked() && self.soonest() == soonest;
         if !handle.ready_list.doze(idle) {
             self.woken();
             return;

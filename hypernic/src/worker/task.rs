@@ -15,6 +15,7 @@ use scheduler::{HasTimer, ReadyList, TaskTimer, TimerQueue, WakeFlags};
 use vfio_user::EventSet;
 
 use super::long_turns::LongTurns;
+use super::pulse::Pulse;
 use super::spent::Spent;
 use super::waits::Waits;
 use crate::left::Left;
@@ -198,6 +199,7 @@ pub(super) struct WorkerHandle {
     pub(super) tasks: AtomicUsize,
     pub(super) counters: Counters,
     pub(super) waits: Waits,
+    pub(super) pulse: Pulse,
     /// It serves only those whose turns wait.
     pub(super) apart: bool,
     /// Its thread, once it runs.
@@ -275,9 +277,15 @@ impl WorkerHandle {
             tasks: AtomicUsize::new(0),
             counters: Counters::default(),
             waits: Waits::default(),
+            pulse: Pulse::default(),
             apart,
             thread: Mutex::default(),
         }
+    }
+
+    /// It is to end, or to say that it turns.
+    pub(super) fn is_asked(&self) -> bool {
+        self.quit.load(Ordering::Acquire) || self.pulse.is_owed()
     }
 
     /// What wakes the worker.

@@ -16,6 +16,7 @@ mod http;
 mod inside;
 mod inspect;
 mod lab;
+mod man;
 mod metrics;
 mod monitor;
 mod pf;

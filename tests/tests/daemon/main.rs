@@ -11,5 +11,7 @@ mod cli_life;
 mod cli_many;
 mod cli_pktgen;
 mod cli_sandbox;
+mod cli_service;
 mod cli_upgrade;
+mod installed;
 mod pages;

@@ -36,6 +36,27 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "tests/tests/guest: the patched drivers are built and loaded",
     ),
     (
+        "sudo apt install ./target/deb",
+        "tests/tests/daemon/installed: the package is installed",
+    ),
+    (
+        "sudo systemctl status",
+        "tests/tests/guest: the service runs there",
+    ),
+    (
+        "ip tuntap add dev vm0 mode tap user hypernic",
+        "docs/tap.md: the same for another user",
+    ),
+    (
+        "echo 'include <abstractions/hypernic>'",
+        "tests/tests/daemon/installed: the rule is parsed",
+    ),
+    (
+        "skopeo copy oci:",
+        "tests/tests/daemon/installed: skopeo copies it to a folder",
+    ),
+    ("docker run ", "pending: no container engine was tried"),
+    (
         "rmmod e1000",
         "tests/tests/guest: the patched drivers are built and loaded",
     ),

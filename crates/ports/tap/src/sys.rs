@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use guest_mem::ReadSlice;
+use libc::Ioctl;
 
 pub const TUN_F_CSUM: c_uint = 0x01;
 pub const TUN_F_TSO4: c_uint = 0x02;
@@ -12,12 +13,13 @@ pub const TUN_F_TSO6: c_uint = 0x04;
 pub const TUN_F_TSO_ECN: c_uint = 0x08;
 
 // From <linux/if_tun.h>; `libc` has them on some targets only.
-const TUNSETIFF: c_ulong = 0x4004_54ca;
-const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
-const TUNGETIFF: c_ulong = 0x8004_54d2;
-const TUNGETVNETHDRSZ: c_ulong = 0x8004_54d7;
-const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
-const TUNSETVNETLE: c_ulong = 0x4004_54dc;
+// Of another type in each C library.
+const TUNSETIFF: Ioctl = 0x4004_54ca_u32 as Ioctl;
+const TUNSETOFFLOAD: Ioctl = 0x4004_54d0_u32 as Ioctl;
+const TUNGETIFF: Ioctl = 0x8004_54d2_u32 as Ioctl;
+const TUNGETVNETHDRSZ: Ioctl = 0x8004_54d7_u32 as Ioctl;
+const TUNSETVNETHDRSZ: Ioctl = 0x4004_54d8_u32 as Ioctl;
+const TUNSETVNETLE: Ioctl = 0x4004_54dc_u32 as Ioctl;
 
 fn check(result: c_int) -> io::Result<()> {
     if result < 0 {

@@ -124,6 +124,11 @@ impl UserConfig {
 /// Why a user-mode network could not be made.
 #[derive(Debug, Error)]
 pub enum UserError {
+    /// The program has none.
+    #[error(
+        "this build of hypernic has no user network (a static program has none); use a TAP, or passt by stream:PATH"
+    )]
+    NotBuilt,
     /// The addresses make no sense.
     #[error(
         "{network}/{prefix} cannot be a user network: give the first address of a network of 8 \

@@ -15,66 +15,33 @@
 #![deny(unsafe_code)]
 
 mod config;
+#[cfg(feature = "slirp")]
 mod count;
+#[cfg(feature = "slirp")]
 mod flows;
+#[cfg(feature = "slirp")]
 mod inlet;
+#[cfg(feature = "slirp")]
+mod network;
+#[cfg(feature = "slirp")]
 mod poller;
+#[cfg(feature = "slirp")]
 mod queue;
+#[cfg(feature = "slirp")]
 mod sink;
+#[cfg(feature = "slirp")]
 #[allow(unsafe_code)]
 mod sys;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 pub use config::{Addresses, Forward, MTU, Protocol, UserConfig, UserError};
-use parking_lot::Mutex;
-use port::{Backlog, Bell, Port, Tally, Waiters};
-use queue::UserQueue;
+#[cfg(feature = "slirp")]
+pub use network::open;
 
-/// Frames libslirp may produce in one turn.
-const OUT_FRAMES: usize = 4096;
-
-/// Makes a user-mode network.
+/// A program without the C library has no such network.
 ///
 /// # Errors
-/// A [`UserError`] that names the cause and the cure.
-pub fn open(config: &UserConfig) -> Result<Port, UserError> {
-    if let Some(path) = &config.tftp {
-        let bad = |source| UserError::Tftp {
-            path: path.clone(),
-            source,
-        };
-        std::fs::read_dir(path).map_err(bad)?;
-    }
-    let addresses = config.addresses()?;
-    let frame = MTU + 64;
-    let out = Backlog::new(OUT_FRAMES * frame.next_multiple_of(64), 64 * 1024);
-    let mut stack = sys::Stack::new(config, out.with_frames(OUT_FRAMES))?;
-    for forward in &config.forwards {
-        let guest = forward.guest.unwrap_or(addresses.dhcp_start);
-        stack
-            .forward(forward, guest)
-            .map_err(|source| UserError::Forward {
-                protocol: forward.protocol,
-                host: forward.host,
-                source,
-            })?;
-    }
-    let shared = Arc::new(UserQueue {
-        queue: Mutex::default(),
-        bell: Bell::new()?,
-        waiters: Waiters::new(),
-        stalled: AtomicBool::new(false),
-        closed: AtomicBool::new(false),
-        tally: Tally::new(count::NAMES),
-    });
-    let flows = flows::Flows::new(config, addresses.host);
-    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), flows)?;
-    Ok(Port {
-        name: "user".into(),
-        sink: Arc::new(sink::UserSink::new(Arc::clone(&shared))),
-        inlet: Some(Box::new(inlet)),
-        counters: shared,
-    })
+/// Always.
+#[cfg(not(feature = "slirp"))]
+pub fn open(_: &UserConfig) -> Result<port::Port, UserError> {
+    Err(UserError::NotBuilt)
 }
