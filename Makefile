@@ -56,7 +56,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 
 # Linking each test as tightly as the daemon takes longer than they run.
 test-long: build ## the long tests: every setting of the stock drivers, endurance
-	@scripts/setup test
+	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences

@@ -70,16 +70,22 @@ pub(crate) struct TestPmd {
 
 /// What `stop` says of the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Forwarded {
-    received: u64,
-    sent: u64,
+pub(crate) struct Forwarded {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
 }
 
 impl TestPmd {
     fn start(lab: &Lab, on: Device, peer: [u8; 6]) -> Self {
         let guest = lab.rig.start(Self::guest(lab)).unwrap();
+        let device = Self::bind(&guest, "8086");
+        Self::prompt(guest, on, &format!("-a {device}"), "", peer)
+    }
+
+    /// Takes the only NIC of a vendor away from its driver; returns its place.
+    pub(crate) fn bind(guest: &Guest, vendor: &str) -> String {
         let device = guest
-            .run("lspci -Dn -d 8086::0200 | cut -d' ' -f1")
+            .run(&format!("lspci -Dn -d {vendor}::0200 | cut -d' ' -f1"))
             .unwrap();
         let device = device.trim();
         guest
@@ -88,15 +94,20 @@ impl TestPmd {
                  echo {device} > /sys/bus/pci/drivers_probe && ls /dev/uio0"
             ))
             .unwrap();
-        Self::prompt(guest, on, &format!("-a {device}"), "", peer)
+        device.to_owned()
     }
 
     /// A guest that has what testpmd needs.
     pub(crate) fn guest(lab: &Lab) -> GuestConfig {
+        Self::guest_with(lab, lab.rig.testpmd().unwrap())
+    }
+
+    /// The same with these files.
+    pub(crate) fn guest_with(lab: &Lab, files: Vec<(String, u32, Vec<u8>)>) -> GuestConfig {
         let mut config = GuestConfig::new("dpdk").nic(lab.nic("n0").rom(""));
         config.cpu = Some("max".to_owned());
         config.mem_mib = 512;
-        config.files = lab.rig.testpmd().unwrap();
+        config.files = files;
         config
     }
 
@@ -128,13 +139,13 @@ impl TestPmd {
     }
 
     /// Types a command and returns what it printed, up to the next prompt.
-    fn command(&self, text: &str) -> String {
+    pub(crate) fn command(&self, text: &str) -> String {
         self.guest.type_text(&format!("{text}\n")).unwrap();
         let output = self.guest.expect_console("testpmd> ", LONG).unwrap();
         output.replace('\r', "")
     }
 
-    fn forward(&self, mode: &str) {
+    pub(crate) fn forward(&self, mode: &str) {
         self.command(&format!("set fwd {mode}"));
         let started = self.command("start");
         assert!(
@@ -143,7 +154,7 @@ impl TestPmd {
         );
     }
 
-    fn stop(&self) -> Forwarded {
+    pub(crate) fn stop(&self) -> Forwarded {
         let text = self.command("stop");
         let (_, port) = text
             .split_once("Forward statistics for port 0")
@@ -161,14 +172,19 @@ impl TestPmd {
 
 /// A daemon with two NICs on a switch and nothing else, and the test on one.
 pub(crate) fn lan(lab: &Lab, device: Device) -> (Daemon, Peer) {
-    let file = lab.config(&[("n1", "switch:lan")], &[]).unwrap();
-    let text = std::fs::read_to_string(&file).unwrap() + &device.toml(lab);
-    let daemon = Daemon::serve(&file, &text).unwrap();
-    let bus = SocketBus::connect(lab.socket("n1")).unwrap();
     let config = Config {
         rx_ring: 4096,
         ..Config::poll()
     };
+    lan_with(lab, device, config)
+}
+
+/// The same with the test's NIC set up in another way.
+pub(crate) fn lan_with(lab: &Lab, device: Device, config: Config) -> (Daemon, Peer) {
+    let file = lab.config(&[("n1", "switch:lan")], &[]).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap() + &device.toml(lab);
+    let daemon = Daemon::serve(&file, &text).unwrap();
+    let bus = SocketBus::connect(lab.socket("n1")).unwrap();
     let mut peer = Driver::new(bus, config).unwrap();
     // The switch learns where this address is: a flooded frame waits for no receiver.
     let hello = numbered([0xff; 6], peer.mac(), 0);
@@ -227,7 +243,7 @@ fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
 }
 
 /// Every frame that testpmd sends arrives, is what it said, and is in the chip's statistics.
-fn sends(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: u64, lengths: &str) {
+pub(crate) fn sends(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: u64, lengths: &str) {
     pmd.command(&format!("set txpkts {lengths}"));
     pmd.command("clear port stats 0");
     let length: usize = lengths
@@ -361,7 +377,7 @@ pub(crate) fn come_back(daemon: &Daemon, peer: &mut Peer, frames: usize) -> f64 
 }
 
 /// The address of the guest's NIC.
-fn guest_mac() -> [u8; 6] {
+pub(crate) fn guest_mac() -> [u8; 6] {
     let text = mac("n0");
     let mut bytes = text.split(':').map(|b| u8::from_str_radix(b, 16).unwrap());
     std::array::from_fn(|_| bytes.next().unwrap())

@@ -1,5 +1,6 @@
 //! Stock Linux and its own r8169 driver on our RTL8168C and RTL8168H, and iPXE's. Times are printed, never asserted.
 
+mod dpdk;
 mod power;
 mod wired;
 
