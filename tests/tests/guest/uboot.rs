@@ -54,7 +54,7 @@ fn loads_a_file_on(lab: &Lab, config: GuestConfig, model: &str, length: usize) {
 
     let found = command(&guest, "pci enum; net list").unwrap();
     let driver = if model.starts_with("r81") {
-        "rtl8169#"
+        "eth_rtl8169"
     } else {
         "e1000#"
     };
@@ -120,7 +120,7 @@ fn loads_a_file_by_rtl8169(model: &str) {
     };
     let lab = lab();
     let config = on_a_pc(&lab, rom.into());
-    loads_a_file_on(&lab, config, model, 8_000_003);
+    loads_a_file_on(&lab, config, model, 4_000_003);
 }
 
 #[test]
