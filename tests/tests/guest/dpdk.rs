@@ -352,10 +352,12 @@ pub(crate) fn come_back(daemon: &Daemon, peer: &mut Peer, frames: usize) -> f64 
         peer.reclaim().unwrap();
         let old = back;
         peer.poll_rx(WINDOW, |frame| {
-            let wanted = numbered(ours, guest, back);
+            let (got, wanted) = (frame.to_vec(), numbered(ours, guest, back));
             assert!(
-                frame.to_vec() == wanted,
-                "frame {back} changed, or came out of order"
+                got == wanted,
+                "frame {back} changed, or came out of order: {} bytes, {:02x?}",
+                got.len(),
+                &got[..got.len().min(60)]
             );
             back += 1;
         })
