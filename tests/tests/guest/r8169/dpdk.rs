@@ -202,7 +202,7 @@ fn long_dpdks_driver_moves_frames_both_ways_and_none_is_lost() {
 fn long_dpdks_driver_sums_segments_tags_and_long_frames() {
     let lab = lab();
     // Sums of IPv4, UDP and TCP, segmentation, packets in pieces.
-    let options = "--enable-rx-cksum --enable-scatter --tx-offloads=0x802e";
+    let options = "--enable-rx-cksum --enable-hw-vlan-strip --enable-scatter --tx-offloads=0x802e";
     let Some(mut setup) = Setup::new(&lab, options) else {
         return;
     };
@@ -302,7 +302,7 @@ fn frames_of_8_kib_come_back(setup: &mut Setup) {
 }
 
 fn tags_are_taken_out_and_put_in(setup: &mut Setup) {
-    setup.reconfigure(&["vlan set strip on 0", "tx_vlan set 0 7"]);
+    setup.reconfigure(&["tx_vlan set 0 7"]);
     setup.pmd.forward("macswap");
     for len in [60, 1000, 8014] {
         let sent = plain(&setup.peer, len);
