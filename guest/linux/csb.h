@@ -50,6 +50,12 @@
 #define CSB_STREAM	4
 #define CSB_GAP		250000
 
+/* So many packets of a stream earn one more poll after this time that found
+ * fewer, and at most so many: a stream whose sender pauses goes on soon.
+ */
+#define CSB_EARNING	64
+#define CSB_EARNED	8
+
 /* How many packets in a row keep programs from the processor before they get
  * it, the longest they get it for at once, in nanoseconds, and at most how many
  * times what the packets took.
@@ -92,6 +98,7 @@ struct csb {
 	struct napi_struct *napi;
 	struct hrtimer timer;
 	u32 vain;			/* looks since the queue was stopped */
+	u32 earned;			/* packets of a stream, for more polls */
 	u32 run;			/* packets of polls without an end */
 	u64 since;			/* when the first of these polls ended */
 	u64 pause;			/* until the next, to let programs run */
@@ -164,6 +171,7 @@ static inline bool csb_start(struct csb *csb, u32 rdt)
 	page->guest_csb_on = cpu_to_le32(1);
 	csb->on = true;
 	csb->vain = 0;
+	csb->earned = 0;
 	csb->run = 0;
 	csb->pause = 0;
 	csb->share = 2;
@@ -295,8 +303,16 @@ static inline bool csb_gives_way(struct csb *csb, int got)
  */
 static inline bool csb_rest(struct csb *csb, int got)
 {
-	u64 delay = csb->pause ?: got >= CSB_STREAM ? CSB_GAP : 0;
+	u64 delay = csb->pause;
 
+	if (got >= CSB_STREAM) {
+		csb->earned = min_t(u32, csb->earned + got,
+				    CSB_EARNED * CSB_EARNING);
+		delay = delay ?: CSB_GAP;
+	} else if (!delay && csb->earned >= CSB_EARNING) {
+		csb->earned -= CSB_EARNING;
+		delay = CSB_GAP;
+	}
 	csb->run = 0;
 	csb->pausing = csb->pause;
 	csb->pause = 0;
@@ -305,6 +321,7 @@ static inline bool csb_rest(struct csb *csb, int got)
 			      HRTIMER_MODE_REL_SOFT);
 		return true;
 	}
+	csb->earned = 0;
 	WRITE_ONCE(csb->page->guest_need_rxkick, cpu_to_le32(1));
 	virt_mb();	/* the NIC: descriptors, barrier, guest_need_rxkick */
 	return false;

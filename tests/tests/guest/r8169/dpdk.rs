@@ -218,6 +218,7 @@ fn long_dpdks_driver_sums_segments_tags_and_long_frames() {
     frames_of_8_kib_come_back(&mut setup);
     tags_are_taken_out_and_put_in(&mut setup);
     setup.is_content();
+    longer_frames_are_refused(&mut setup);
 }
 
 /// What the engine sends without sums leaves with them.
@@ -295,10 +296,16 @@ fn frames_of_8_kib_come_back(setup: &mut Setup) {
     for (sent, back) in frames.iter().zip(&back) {
         assert_eq!(back[12..], sent[12..]);
     }
-    // Longer than the MTU allows.
+    setup.pmd.stop();
+}
+
+/// What the MTU does not allow is cut off by the chip, and counted.
+fn longer_frames_are_refused(setup: &mut Setup) {
+    setup.pmd.forward("macswap");
     let longer = plain(&setup.peer, 8200);
     assert_eq!(setup.exchange(&[longer], None), Vec::<Vec<u8>>::new());
-    setup.pmd.stop();
+    let counters = setup.daemon.counters().unwrap();
+    assert_eq!(counters.nic("n0", "rx_too_long"), 1, "{counters}");
 }
 
 fn tags_are_taken_out_and_put_in(setup: &mut Setup) {
