@@ -120,7 +120,7 @@ fn loads_a_file_by_rtl8169(model: &str) {
     };
     let lab = lab();
     let config = on_a_pc(&lab, rom.into());
-    loads_a_file_on(&lab, config, model, 4_000_003);
+    loads_a_file_on(&lab, config, model, 1_000_003);
 }
 
 #[test]
