@@ -1,6 +1,6 @@
 //! U-Boot's own e1000 driver, of yet another family: it reads the EEPROM bit by bit, waits for the link, polls
 //! descriptors and never enables an interrupt. And its rtl8169, with rings of one and four descriptors: Debian builds no
-//! U-Boot for QEMU with it, so `HYPERNIC_UBOOT_RTL8169` names one (docs/r8169.md says how to build it). Without it those tests
+//! U-Boot for QEMU with it, so `HYPERNIC_UBOOT_RTL8169` names one (CONTRIBUTING.md says how to build it). Without it those tests
 //! say so and do nothing. Times are printed, never asserted.
 
 use std::path::PathBuf;

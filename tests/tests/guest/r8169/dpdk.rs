@@ -1,5 +1,5 @@
 //! DPDK's own driver on our RTL8168H, in `dpdk-testpmd` of DPDK 24.11 or newer. Debian builds DPDK without it, so
-//! `HYPERNIC_DPDK_R8169` names a program that has it (docs/r8169.md says how to build one). Without it these tests say so
+//! `HYPERNIC_DPDK_R8169` names a program that has it (CONTRIBUTING.md says how to build one). Without it these tests say so
 //! and do nothing. Rates are printed, never asserted.
 
 use std::time::{Duration, Instant};
