@@ -136,10 +136,12 @@ fn table(wanted: &dyn Fn(&str) -> bool) -> impl Iterator<Item = (String, Result<
     // What the drivers of the last do themselves is counted behind them, and is no part of a NIC.
     let names = intel.iter().chain(&realtek).chain(&realtek);
     let drivers = intel.len() + realtek.len();
-    let rows = names.enumerate().map(|(case, (name, _))| match case < drivers {
-        true => (case, (*name).to_owned()),
-        false => (case, format!("{name}: drivers")),
-    });
+    let rows = names
+        .enumerate()
+        .map(|(case, (name, _))| match case < drivers {
+            true => (case, (*name).to_owned()),
+            false => (case, format!("{name}: drivers")),
+        });
     let rows: Vec<_> = rows.filter(|(_, name)| wanted(name)).collect();
     rows.into_iter().map(|(case, name)| (name, each(case)))
 }
