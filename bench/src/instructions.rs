@@ -1,7 +1,7 @@
 //! Instructions per frame between two guests in one process, as valgrind's `callgrind` counts them: the one figure of
 //! the data path that is the same on a busy machine and on an idle one.
 //!
-//! `hypernic-bench instructions` prints the table. Each case runs twice, with few and with many bursts; the difference
+//! `hypernic-bench instructions` prints the table, with a name behind it what begins so. Each case runs twice, with few and with many bursts; the difference
 //! leaves out set-up.
 
 use std::process::Command;
@@ -114,7 +114,7 @@ fn mixed(name: &'static str, mix: Mix, vf: bool) -> (&'static str, Spec) {
     (name, Spec { vf, ..spec })
 }
 
-/// The table, or with a case and a number of bursts what is counted for it.
+/// The table, of it what begins with a name, or with a case and a number of bursts what is counted for it.
 ///
 /// # Errors
 /// No such case, or no valgrind.
@@ -123,21 +123,34 @@ pub fn run(words: &[&str]) -> Result<()> {
         return bursts_of(case, bursts);
     }
     println!("{:<50} instructions per frame", "between two guests");
+    let wanted = words.first().copied().unwrap_or_default();
+    for (name, count) in table(&|name| name.starts_with(wanted)) {
+        println!("{name:<50} {:>8.1}", count?);
+    }
+    Ok(())
+}
+
+/// The wanted rows of the table, counted when they are asked for.
+fn table(wanted: &dyn Fn(&str) -> bool) -> impl Iterator<Item = (String, Result<f64>)> {
     let (intel, realtek) = (cases(), realtek());
     // What the drivers of the last do themselves is counted behind them, and is no part of a NIC.
     let names = intel.iter().chain(&realtek).chain(&realtek);
     let drivers = intel.len() + realtek.len();
-    for (case, (name, _)) in names.enumerate() {
-        let name = match case < drivers {
-            true => (*name).to_owned(),
-            false => format!("{name}: drivers"),
-        };
-        let [few, many] = BURSTS.map(|bursts| count(case, bursts));
-        let ((few, few_frames), (many, many_frames)) = (few?, many?);
-        let each = (many - few) as f64 / (many_frames - few_frames) as f64;
-        println!("{name:<50} {each:>8.1}");
-    }
-    Ok(())
+    let rows = names
+        .enumerate()
+        .map(|(case, (name, _))| match case < drivers {
+            true => (case, (*name).to_owned()),
+            false => (case, format!("{name}: drivers")),
+        });
+    let rows: Vec<_> = rows.filter(|(_, name)| wanted(name)).collect();
+    rows.into_iter().map(|(case, name)| (name, each(case)))
+}
+
+/// Instructions of a case for each frame.
+fn each(case: usize) -> Result<f64> {
+    let [few, many] = BURSTS.map(|bursts| count(case, bursts));
+    let ((few, few_frames), (many, many_frames)) = (few?, many?);
+    Ok((many - few) as f64 / (many_frames - few_frames) as f64)
 }
 
 fn bursts_of(case: &str, bursts: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Rings of the RTL8168C and the RTL8168H: descriptors of every kind, buffers of every size, and registers that change
+//! Rings of the RTL8168C, the RTL8168H and the RTL8169S: descriptors of every kind, buffers of every size, and registers that change
 //! under a NIC that works.
 
 use std::cell::Cell;
@@ -17,8 +17,11 @@ use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
 use crate::nic::nic;
 use crate::outside::Wire;
 
-/// The memory BAR.
-const BAR: u8 = 2;
+/// An input that begins with this byte is about an RTL8169S, and its second byte says how that is set up. No input that
+/// was kept before there was this chip begins with it: they all mean what they meant.
+const FIRST: u8 = 169;
+/// What an RTL8169S is asked of a packet: LSO, MSS, and sums.
+const ASKED: u32 = 0x0fff_0000;
 /// Registers, as drivers know them.
 mod reg {
     pub const TX_RING: u64 = 0x20;
@@ -73,7 +76,7 @@ fn memory() -> Memory {
 }
 
 struct Guest {
-    setup: u8,
+    model: &'static str,
     nic: Nic,
     env: Env,
     pin: Arc<Pin>,
@@ -85,14 +88,19 @@ struct Guest {
     budget: usize,
 }
 
-/// An RTL8168C whose rings the guest misuses. The first byte says how it is set up.
+/// A chip of the family whose rings the guest misuses. The first byte says which, and how it is set up.
 ///
 /// No register access touches guest memory, a turn of the transmitter and a batch received cost no more than rings and
 /// frames allow, the line says what ISR and IMR say, what waits for a descriptor or a time is looked at again within its
 /// time, and a NIC that is saved and loaded is as it was.
 pub fn rings_rtl(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut g = Guest::new(input.u8());
+    let mut g = match input.u8() {
+        FIRST => Guest::new("r8169s", input.u8()),
+        // By the same bits as its kind of interrupt.
+        setup if setup & 3 == 3 => Guest::new("r8168h", setup),
+        setup => Guest::new("r8168", setup),
+    };
     let mut room = Vec::new();
     for _ in 0..160 {
         let Some(op) = input.op() else { break };
@@ -103,18 +111,16 @@ pub fn rings_rtl(data: &[u8]) {
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
 }
 
-/// The chip, by the same bits as its kind of interrupt.
-fn fresh(setup: u8) -> Nic {
+fn fresh(model: &str) -> Nic {
     let settings = Settings {
         csb: true,
         ..Settings::ready(MAC)
     };
-    let model = if setup & 3 == 3 { "r8168h" } else { "r8168" };
     nic(model, &settings, &Function::Alone)
 }
 
 impl Guest {
-    fn new(setup: u8) -> Guest {
+    fn new(model: &'static str, setup: u8) -> Guest {
         let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::at(2_000_000_000)));
         let env = Env {
             memory: memory(),
@@ -123,8 +129,8 @@ impl Guest {
             timer: time.clone(),
         };
         let mut g = Guest {
-            setup,
-            nic: fresh(setup),
+            model,
+            nic: fresh(model),
             env,
             pin,
             time,
@@ -141,6 +147,16 @@ impl Guest {
         g.write(reg::CPLUS_CMD, 2, if setup & 8 != 0 { 0x60 } else { 0 });
         g.write(reg::IMR, 2, 0xffff);
         g
+    }
+
+    /// Whether it is the chip with descriptors of version 1, on a bus without messages.
+    fn is_first(&self) -> bool {
+        self.model == "r8169s"
+    }
+
+    /// The memory BAR.
+    fn bar(&self) -> u8 {
+        if self.is_first() { 1 } else { 2 }
     }
 
     /// Rings as a driver makes them, with buffers of so many bytes.
@@ -176,17 +192,20 @@ impl Guest {
 
     fn write(&mut self, at: u64, width: usize, value: u64) {
         let bytes = value.to_le_bytes();
-        self.access(|g| g.nic.control.write(&g.env, BAR, at, &bytes[..width]));
+        let bar = self.bar();
+        self.access(|g| g.nic.control.write(&g.env, bar, at, &bytes[..width]));
         self.work();
     }
 
     fn read(&mut self, at: u64) -> u32 {
         let mut data = [0; 4];
-        self.access(|g| g.nic.control.read(&g.env, BAR, at, &mut data));
+        let bar = self.bar();
+        self.access(|g| g.nic.control.read(&g.env, bar, at, &mut data));
         u32::from_le_bytes(data)
     }
 
     fn set_pci(&mut self, bits: u8) {
+        let bits = if self.is_first() { 0 } else { bits };
         self.pci = PciState {
             bus_master: true,
             msi: bits & 1 != 0,
@@ -201,7 +220,7 @@ impl Guest {
     /// Saves the NIC and goes on with another that has loaded it.
     fn reborn(&mut self) {
         let blob = self.nic.control.save(&self.env);
-        let mut nic = fresh(self.setup);
+        let mut nic = fresh(self.model);
         self.pin.level.store(false, Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a NIC's own state is one");
@@ -376,10 +395,10 @@ impl Guest {
                     2 => 1 << 28,
                     _ => input.u32() & 0x3fff_0000,
                 };
-                let large = if more & 4 != 0 {
-                    u32::from(input.u8()) << 20 & 0x0e00_0000
-                } else {
-                    0
+                let large = match (more & 4 != 0, self.is_first()) {
+                    (true, false) => u32::from(input.u8()) << 20 & 0x0e00_0000,
+                    (true, true) => u32::from(input.u16()) << 16 & ASKED,
+                    _ => 0,
                 };
                 let opts2 = match input.u8() {
                     0..80 => 0,

@@ -32,6 +32,12 @@
  */
 #define CSB_PATIENCE	1000000
 
+/* While the queue is stopped, what is sent is looked at after this time, then
+ * after twice the time, and so on; after so many looks in vain by an interrupt.
+ */
+#define CSB_SOON	125000
+#define CSB_LOOKS	4
+
 /* How many rounds without a packet the NIC is asked to go before it sleeps: some
  * tens of microseconds of its processor, for which a sender seldom calls.
  */
@@ -43,6 +49,12 @@
  */
 #define CSB_STREAM	4
 #define CSB_GAP		250000
+
+/* So many packets of a stream earn one more poll after this time that found
+ * fewer, and at most so many: a stream whose sender pauses goes on soon.
+ */
+#define CSB_EARNING	64
+#define CSB_EARNED	8
 
 /* How many packets in a row keep programs from the processor before they get
  * it, the longest they get it for at once, in nanoseconds, and at most how many
@@ -85,6 +97,8 @@ struct csb {
 	bool on;
 	struct napi_struct *napi;
 	struct hrtimer timer;
+	u32 vain;			/* looks since the queue was stopped */
+	u32 earned;			/* packets of a stream, for more polls */
 	u32 run;			/* packets of polls without an end */
 	u64 since;			/* when the first of these polls ended */
 	u64 pause;			/* until the next, to let programs run */
@@ -156,6 +170,8 @@ static inline bool csb_start(struct csb *csb, u32 rdt)
 	page->host_txcycles_lim = cpu_to_le32(CSB_ROUNDS);
 	page->guest_csb_on = cpu_to_le32(1);
 	csb->on = true;
+	csb->vain = 0;
+	csb->earned = 0;
 	csb->run = 0;
 	csb->pause = 0;
 	csb->share = 2;
@@ -190,6 +206,7 @@ static inline u32 csb_sent(const struct csb *csb, u32 clean, u32 count)
  */
 static inline bool csb_send(struct csb *csb, u32 tdt)
 {
+	WRITE_ONCE(csb->vain, 0);	/* who sends was not stopped */
 	wmb();	/* descriptors before the tail */
 	WRITE_ONCE(csb->page->guest_tdt, cpu_to_le32(tdt));
 	virt_mb();	/* the NIC: host_need_txkick, barrier, guest_tdt */
@@ -230,11 +247,25 @@ static inline bool csb_awake(struct csb *csb)
 	return true;
 }
 
-/* The queue is stopped: an interrupt for what is sent. True if something was
- * meanwhile, and the caller must poll.
+/* The queue is stopped: it must hear of what is sent. True if something was, and
+ * the caller must poll. A NIC that is at work will soon have sent some of the
+ * ring, so a timer looks first. One that is not has an interrupt to give later.
  */
 static inline bool csb_want_sent(struct csb *csb, u32 clean, u32 count)
 {
+	u32 vain = READ_ONCE(csb->vain);
+	ktime_t soon;
+
+	if (csb_sent(csb, clean, count))
+		return true;
+	if (vain < CSB_LOOKS) {
+		soon = ns_to_ktime(CSB_SOON << vain);
+		WRITE_ONCE(csb->vain, vain + 1);
+		if (!hrtimer_is_queued(&csb->timer) ||
+		    hrtimer_get_remaining(&csb->timer) > soon)
+			hrtimer_start(&csb->timer, soon, HRTIMER_MODE_REL_SOFT);
+		return false;
+	}
 	WRITE_ONCE(csb->page->guest_need_txkick, cpu_to_le32(1));
 	virt_mb();	/* the NIC: host_tdh, barrier, guest_need_txkick */
 	return csb_sent(csb, clean, count);
@@ -272,8 +303,16 @@ static inline bool csb_gives_way(struct csb *csb, int got)
  */
 static inline bool csb_rest(struct csb *csb, int got)
 {
-	u64 delay = csb->pause ?: got >= CSB_STREAM ? CSB_GAP : 0;
+	u64 delay = csb->pause;
 
+	if (got >= CSB_STREAM) {
+		csb->earned = min_t(u32, csb->earned + got,
+				    CSB_EARNED * CSB_EARNING);
+		delay = delay ?: CSB_GAP;
+	} else if (!delay && csb->earned >= CSB_EARNING) {
+		csb->earned -= CSB_EARNING;
+		delay = CSB_GAP;
+	}
 	csb->run = 0;
 	csb->pausing = csb->pause;
 	csb->pause = 0;
@@ -282,6 +321,7 @@ static inline bool csb_rest(struct csb *csb, int got)
 			      HRTIMER_MODE_REL_SOFT);
 		return true;
 	}
+	csb->earned = 0;
 	WRITE_ONCE(csb->page->guest_need_rxkick, cpu_to_le32(1));
 	virt_mb();	/* the NIC: descriptors, barrier, guest_need_rxkick */
 	return false;

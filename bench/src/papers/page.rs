@@ -47,7 +47,7 @@ pub fn write(
 ) {
     preface(page, published, how_long);
     // The rows with two chips alone have none.
-    if experiments.iter().any(|e| !e.id.starts_with("c4")) {
+    if experiments.iter().any(|e| !e.compares_chips()) {
         targets::write(page, experiments, outcomes);
     }
     for experiment in experiments {
@@ -125,7 +125,7 @@ fn section(page: &mut Page, published: &Published, experiment: &Experiment, outc
     }
     let note = note(experiment.id);
     if !note.is_empty() {
-        let about = if experiment.id.starts_with("c4") {
+        let about = if experiment.compares_chips() {
             "What differs, and why"
         } else {
             "Why ours differs"

@@ -1,5 +1,7 @@
 //! Stock Linux and its own r8169 driver on our RTL8168C and RTL8168H, and iPXE's. Times are printed, never asserted.
 
+mod dpdk;
+mod kernels;
 mod power;
 mod wired;
 
@@ -14,14 +16,14 @@ fn lab() -> Lab {
 }
 
 fn boot(lab: &Lab) -> (Daemon, Guest, Link) {
-    boot_with(lab, &[])
+    boot_with(lab, Kernel::Stable, &[])
 }
 
-fn boot_with(lab: &Lab, options: &[&str]) -> (Daemon, Guest, Link) {
+fn boot_with(lab: &Lab, kernel: Kernel, options: &[&str]) -> (Daemon, Guest, Link) {
     let args = lab.run_args_of("r8168", "n0", "user");
     let daemon = Launch::new().unwrap().args(args).args(options);
     let daemon = daemon.start().unwrap();
-    let config = GuestConfig::new("r8169").nic(lab.nic("n0"));
+    let config = GuestConfig::new("r8169").kernel(kernel).nic(lab.nic("n0"));
     let guest = lab.rig.resume(config).unwrap();
     let link = bring_up(&guest);
     (daemon, guest, link)
@@ -136,9 +138,13 @@ fn every_offload_on_and_off_moves_every_byte() {
 
 #[test]
 fn ethtool_finds_statistics_registers_rings_and_coalescing() {
+    ethtool(Kernel::Stable);
+}
+
+fn ethtool(kernel: Kernel) {
     let lab = lab();
     // What the driver does not ask for is not moderated.
-    let (daemon, guest, link) = boot_with(&lab, &["--moderation", "guest"]);
+    let (daemon, guest, link) = boot_with(&lab, kernel, &["--moderation", "guest"]);
     let interface = &link.interface;
     guests::ping_all(&guest, GATEWAY, 20).unwrap();
     let statistics = guest.run(&format!("ethtool -S {interface}")).unwrap();
@@ -190,9 +196,13 @@ fn ethtool_finds_statistics_registers_rings_and_coalescing() {
 
 #[test]
 fn r8169_goes_down_and_up_its_driver_goes_and_comes_and_it_reboots() {
+    goes_and_comes(Kernel::Stable);
+}
+
+fn goes_and_comes(kernel: Kernel) {
     let lab = lab();
     let daemon = lab.run_of("r8168", "n0", "user").unwrap();
-    let mut config = GuestConfig::new("r8169").nic(lab.nic("n0"));
+    let mut config = GuestConfig::new("r8169").kernel(kernel).nic(lab.nic("n0"));
     config.allow_reboot = true;
     let guest = lab.rig.resume(config).unwrap();
     let link = bring_up(&guest);
@@ -264,6 +274,10 @@ for ns in a b c; do ip netns exec $ns busybox httpd -p 80 -h /tmp; done
 
 #[test]
 fn segments_tags_and_long_frames_cross_between_an_r8168_and_other_models() {
+    crosses(Kernel::Stable);
+}
+
+fn crosses(kernel: Kernel) {
     let lab = lab();
     let nics = [("n0", "r8168"), ("n1", "virtio-net"), ("n2", "e1000")];
     let mut toml = String::from("[[switch]]\nname = \"a\"\nports = []\n");
@@ -275,7 +289,7 @@ fn segments_tags_and_long_frames_cross_between_an_r8168_and_other_models() {
         ));
     }
     let daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
-    let mut config = GuestConfig::new("three");
+    let mut config = GuestConfig::new("three").kernel(kernel);
     config.nics = nics.map(|(nic, _)| lab.nic(nic).rom("")).to_vec();
     let guest = lab.rig.start(config).unwrap();
     let script = (0..3).fold(INSIDE.to_owned(), |script, n| {

@@ -1,6 +1,9 @@
 //! U-Boot's own e1000 driver, of yet another family: it reads the EEPROM bit by bit, waits for the link, polls
-//! descriptors and never enables an interrupt. Times are printed, never asserted.
+//! descriptors and never enables an interrupt. And its rtl8169, with rings of one and four descriptors: Debian builds no
+//! U-Boot for QEMU with it, so `HYPERNIC_UBOOT_RTL8169` names one (CONTRIBUTING.md says how to build it). Without it those tests
+//! say so and do nothing. Times are printed, never asserted.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use hypernic_tests::guests::{self, GATEWAY};
@@ -25,11 +28,14 @@ fn lab() -> Lab {
 
 fn loads_a_file(model: &str, length: usize) {
     let lab = lab();
-    let nic = lab.nic("n0").addr("5").rom("");
-    let config = GuestConfig::new("uboot")
-        .boot(Boot::Rom(lab.rig.uboot("qemu-x86/u-boot.rom")))
-        .nic(nic);
+    let rom = lab.rig.uboot("qemu-x86/u-boot.rom");
+    let config = on_a_pc(&lab, rom);
     loads_a_file_on(&lab, config, model, length);
+}
+
+fn on_a_pc(lab: &Lab, rom: PathBuf) -> GuestConfig {
+    let nic = lab.nic("n0").addr("5").rom("");
+    GuestConfig::new("uboot").boot(Boot::Rom(rom)).nic(nic)
 }
 
 fn loads_a_file_on(lab: &Lab, config: GuestConfig, model: &str, length: usize) {
@@ -47,7 +53,12 @@ fn loads_a_file_on(lab: &Lab, config: GuestConfig, model: &str, length: usize) {
     println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
 
     let found = command(&guest, "pci enum; net list").unwrap();
-    assert!(found.contains("e1000#"), "{found}");
+    let driver = if model.starts_with("r81") {
+        "eth_rtl8169"
+    } else {
+        "e1000#"
+    };
+    assert!(found.contains(driver), "{found}");
     assert!(found.contains(&mac("n0")), "{found}");
     let lease = command(&guest, "setenv autoload no; dhcp").unwrap();
     assert!(
@@ -98,4 +109,34 @@ fn long_big_endian_u_boot_loads_a_file_whole() {
     config.machine = "ppce500".into();
     let config = config.nic(lab.nic("n0").rom(""));
     loads_a_file_on(&lab, config, "e1000", 8_000_003);
+}
+
+/// On a chip of the r8169's family, where a U-Boot is given.
+fn loads_a_file_by_rtl8169(model: &str) {
+    const GIVEN: &str = "HYPERNIC_UBOOT_RTL8169";
+    let Some(rom) = std::env::var_os(GIVEN) else {
+        println!("not tried: {GIVEN} names no U-Boot with CONFIG_RTL8169");
+        return;
+    };
+    let lab = lab();
+    let config = on_a_pc(&lab, rom.into());
+    loads_a_file_on(&lab, config, model, 1_000_003);
+}
+
+#[test]
+#[ignore = "long, and a U-Boot of yours: `make test-long`"]
+fn long_u_boots_rtl8169_driver_loads_a_file_whole() {
+    loads_a_file_by_rtl8169("r8168");
+}
+
+#[test]
+#[ignore = "long, and a U-Boot of yours: `make test-long`"]
+fn long_u_boots_rtl8169_driver_does_so_on_an_rtl8168h() {
+    loads_a_file_by_rtl8169("r8168h");
+}
+
+#[test]
+#[ignore = "long, and a U-Boot of yours: `make test-long`"]
+fn long_u_boots_rtl8169_driver_does_so_on_an_rtl8169s() {
+    loads_a_file_by_rtl8169("r8169s");
 }

@@ -146,6 +146,13 @@ pub struct Experiment {
     pub lines: Vec<Line>,
 }
 
+impl Experiment {
+    /// Whether it compares two chips, of which the paper printed the figures of one.
+    pub fn compares_chips(&self) -> bool {
+        self.id.starts_with("c4")
+    }
+}
+
 pub const fn set(name: &'static str, lan: Lan, load: Load, rate: Option<u32>) -> Setting {
     Setting {
         name,

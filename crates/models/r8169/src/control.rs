@@ -205,7 +205,7 @@ impl Registers {
         self.reset_mac(env);
         self.chip.set_csb(env, 0, 0);
         self.chip.command.store(false, Ordering::Release);
-        self.chip.stats.set(Default::default());
+        self.chip.stats.reset();
         let cable = self.phy.cable;
         self.phy = Phy::new(cable, self.chip.variant.phy());
         self.ephy = [0; EPHY];

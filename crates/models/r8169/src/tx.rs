@@ -114,8 +114,9 @@ impl Transmit for Sender {
 /// Does what DTCCR asks for.
 fn statistics(chip: &Chip, env: &Env) {
     let command = chip.file.get(r::DTCCR_LOW);
+    // Of a state that was saved before resets were done at once.
     if command & dtccr::RESET != 0 {
-        chip.stats.set(Default::default());
+        chip.stats.reset();
     }
     if command & dtccr::DUMP != 0 {
         let at = chip.address(r::DTCCR_LOW, r::DTCCR_HIGH) & dtccr::ADDRESS;

@@ -6,12 +6,13 @@
 use std::time::{Duration, Instant};
 
 use hypernic_tests::{Card, LONG, Wired, Wiring, guests, peer};
-use rig::GuestConfig;
+use rig::{GuestConfig, Kernel};
 
 const CARDS: [Card; 2] = [Card::R8169, Card::R8168H];
 
-fn wired(card: Card) -> Wired {
-    Wired::of(GuestConfig::new("power"), Wiring::one(card)).unwrap()
+fn wired(card: Card, kernel: Kernel) -> Wired {
+    let config = GuestConfig::new("power").kernel(kernel);
+    Wired::of(config, Wiring::one(card)).unwrap()
 }
 
 fn woken(wired: &Wired) -> u64 {
@@ -54,8 +55,12 @@ fn until_woken(wired: &Wired, show: impl Fn()) -> bool {
 
 #[test]
 fn it_suspends_and_resumes_and_a_magic_packet_wakes_if_it_was_asked_for() {
+    suspends_and_wakes(Kernel::Stable);
+}
+
+pub(super) fn suspends_and_wakes(kernel: Kernel) {
     for card in CARDS {
-        let wired = wired(card);
+        let wired = wired(card, kernel);
         let told = wired.ethtool("", "").unwrap();
         assert!(told.contains("Supports Wake-on: pumbg"), "{told}");
         for (wol, want) in [("d", false), ("g", true)] {
@@ -81,7 +86,11 @@ fn it_suspends_and_resumes_and_a_magic_packet_wakes_if_it_was_asked_for() {
 /// The driver lets a NIC without a link sleep after ten seconds, and wants to be woken when the link comes back.
 #[test]
 fn a_link_that_comes_back_wakes_a_nic_that_sleeps_without_one() {
-    let wired = wired(Card::R8169);
+    is_woken_by_the_link(Kernel::Stable);
+}
+
+pub(super) fn is_woken_by_the_link(kernel: Kernel) {
+    let wired = wired(Card::R8169, kernel);
     let device = format!("/sys/class/net/{}/device/power", wired.interface);
     wired
         .guest

@@ -2,14 +2,15 @@
 //! IPv4 and IPv6, both ways.
 
 use hypernic_tests::{Card, Wired, Wiring, offloads, peer};
-use rig::GuestConfig;
+use rig::{GuestConfig, Kernel};
 
-fn wired(card: Card) -> Wired {
-    Wired::of(GuestConfig::new("wired"), Wiring::one(card)).unwrap()
+fn wired(card: Card, kernel: Kernel) -> Wired {
+    let config = GuestConfig::new("wired").kernel(kernel);
+    Wired::of(config, Wiring::one(card)).unwrap()
 }
 
-fn each_offload(card: Card) {
-    let wired = wired(card);
+pub(super) fn each_offload(card: Card, kernel: Kernel) {
+    let wired = wired(card, kernel);
     // The driver's own choice is neither scatter-gather nor segmentation.
     wired.ethtool("-K", "sg on tso on").unwrap();
     let needed = ["rx", "tx", "sg", "tso", "rxvlan"];
@@ -20,19 +21,19 @@ fn each_offload(card: Card) {
 
 #[test]
 fn each_offload_moves_every_byte_of_ipv4_and_ipv6() {
-    each_offload(Card::R8169);
+    each_offload(Card::R8169, Kernel::Stable);
 }
 
 #[test]
 fn each_offload_moves_every_byte_of_ipv4_and_ipv6_on_an_rtl8168h() {
-    each_offload(Card::R8168H);
+    each_offload(Card::R8168H, Kernel::Stable);
 }
 
 /// Large packets of each family go by themselves, and none when both are off.
 #[test]
 fn ipv6_is_segmented_by_the_nic_as_ipv4_is() {
     for card in [Card::R8169, Card::R8168H] {
-        let wired = wired(card);
+        let wired = wired(card, Kernel::Stable);
         let large = |address: &str| {
             let before = wired.daemon.counters().unwrap();
             wired.echo(address).unwrap();

@@ -96,7 +96,12 @@ impl Registers {
         }
     }
 
+    /// A reset touches no memory and is done at once: DPDK's driver writes an address without a command right behind it.
     fn write_dtccr(&mut self, value: u32) {
+        if value & dtccr::RESET != 0 {
+            self.chip.stats.reset();
+        }
+        let value = value & !dtccr::RESET;
         self.set(r::DTCCR_LOW, value);
         if value & dtccr::COMMANDS != 0 {
             self.chip.command.store(true, Ordering::Release);

@@ -23,33 +23,53 @@ pub(crate) enum Stat {
 /// How many there are.
 pub(crate) const STATS: usize = 8;
 
-/// Those of each side are added to under that side's lock.
+/// Those of each side are added to under that side's lock, and never taken back: a reset, which comes from another side,
+/// remembers what there was.
 #[derive(Debug, Default)]
-pub(crate) struct Stats([AtomicU64; STATS]);
+pub(crate) struct Stats {
+    counted: [AtomicU64; STATS],
+    before: [AtomicU64; STATS],
+}
 
 impl Stats {
     #[inline]
     pub fn add(&self, stat: Stat, n: u64) {
-        count_alone(&self.0[stat as usize], n);
+        count_alone(&self.counted[stat as usize], n);
     }
 
     /// As [`Stats::add`], without a lock.
     pub fn add_shared(&self, stat: Stat, n: u64) {
-        count(&self.0[stat as usize], n);
+        count(&self.counted[stat as usize], n);
+    }
+
+    fn forget(&self, stat: usize) {
+        let now = self.counted[stat].load(Ordering::Relaxed);
+        self.before[stat].store(now, Ordering::Relaxed);
     }
 
     /// RX_MISSED was written.
     pub fn clear_missed(&self) {
-        self.0[Stat::Missed as usize].store(0, Ordering::Relaxed);
+        self.forget(Stat::Missed as usize);
+    }
+
+    pub fn reset(&self) {
+        (0..STATS).for_each(|stat| self.forget(stat));
     }
 
     pub fn get(&self) -> [u64; STATS] {
-        self.0.each_ref().map(|stat| stat.load(Ordering::Relaxed))
+        std::array::from_fn(|stat| {
+            let before = self.before[stat].load(Ordering::Relaxed);
+            self.counted[stat]
+                .load(Ordering::Relaxed)
+                .wrapping_sub(before)
+        })
     }
 
+    /// As they were saved. Nothing is counted meanwhile.
     pub fn set(&self, values: [u64; STATS]) {
-        for (stat, value) in self.0.iter().zip(values) {
-            stat.store(value, Ordering::Relaxed);
+        for (stat, value) in values.into_iter().enumerate() {
+            self.counted[stat].store(value, Ordering::Relaxed);
+            self.before[stat].store(0, Ordering::Relaxed);
         }
     }
 

@@ -58,6 +58,12 @@ impl Variant {
         matches!(self, Variant::Rtl8169S)
     }
 
+    /// Whether the last descriptor of a received frame says how long all of it is, and not how much is in it. Drivers differ, and
+    /// no data sheet of a newer chip was read: FreeBSD's takes the first from older chips, DPDK's the other from newer ones.
+    pub(crate) const fn last_says_all(self) -> bool {
+        !self.has_ocp()
+    }
+
     /// Which BAR the memory window of the registers is.
     pub const fn mmio_bar(self) -> u8 {
         match self {

@@ -293,13 +293,15 @@ impl<'a> Placing<'a, '_> {
     fn complete(&mut self, (opts1, opts2): (u32, u32), total: usize) {
         let RxState { descs, filled, .. } = &mut *self.state;
         let last = descs.len().saturating_sub(1);
+        let whole = self.chip.variant.last_says_all();
         let mut before = 0;
         for (i, desc) in descs.iter().enumerate() {
             let size = (desc.opts1 & rx::LENGTH) as usize;
+            let here = size.min(total - before.min(total));
             before += size;
             let mut word = opts1 & !rx::LENGTH | desc.opts1 & desc::EOR;
-            // Each says how much is in it, the last how much there is.
-            word |= if i == last { total } else { size.min(total) } as u32 & rx::LENGTH;
+            // Each says how much is in it, the last of older chips how much there is.
+            word |= if i == last && whole { total } else { here } as u32 & rx::LENGTH;
             if i == 0 {
                 word |= desc::FS;
             }

@@ -286,3 +286,19 @@ fn its_state_goes_along_and_not_into_another_chip() {
     let blob = other.save();
     assert!(m.nic.control.load(&m.env, &blob).is_err());
 }
+
+/// DPDK's driver adds up what its buffers hold.
+#[test]
+fn each_descriptor_says_what_is_in_it_the_last_too() {
+    let mut m = machine();
+    m.w32(MISC, 0);
+    m.rings(8, 256);
+    let frame = plain(MAC, 600);
+    assert_eq!(m.offer(&[&frame]), 1);
+    let lengths = [0, 1, 2].map(|i| m.rx_words(i).0 & 0x3fff);
+    assert_eq!(lengths, [256, 256, 604 - 512]);
+    // The last holds nothing but a part of the FCS.
+    assert_eq!(m.offer(&[&plain(MAC, 509)]), 1);
+    let lengths = [3, 4, 5].map(|i| m.rx_words(i).0 & 0x3fff);
+    assert_eq!(lengths, [256, 256, 1]);
+}

@@ -44,6 +44,23 @@ fn they_are_written_where_they_are_asked_for() {
     assert_eq!(dump(&mut m), [0; 64]);
 }
 
+/// DPDK's driver asks for the next dump before anything can have been done for it, first the address alone.
+#[test]
+fn a_reset_is_done_at_once() {
+    let mut m = Machine::new();
+    m.rings(8, 1536);
+    m.send(0, &plain(PEER, 100), BOTH, 0);
+    assert_eq!(m.offer(&[&plain(MAC, 60)]), 1);
+    for low in [1, 0, 8] {
+        let low = (STATS as u32 | low).to_le_bytes();
+        m.nic.control.write(&m.env, 2, reg::COUNTER_LOW, &low);
+    }
+    m.work();
+    assert_eq!(m.peek(STATS, 64), [0; 64]);
+    m.send(1, &plain(PEER, 100), BOTH, 0);
+    assert_eq!(at(&dump(&mut m), 0, 8), 1);
+}
+
 /// The access only notes it: the memory is written after the answer.
 #[test]
 fn no_access_touches_memory() {

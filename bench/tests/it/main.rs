@@ -1,0 +1,4 @@
+//! What the program prints.
+#![forbid(unsafe_code)]
+
+mod instructions;
