@@ -100,6 +100,8 @@ pub(super) struct Session {
     /// The client and we have agreed on REGION_WRITE_MULTI.
     pub write_multiple: bool,
     pub next_token: u64,
+    /// What the client is has changed since it was described last.
+    pub changed: bool,
 }
 
 impl Session {
@@ -172,6 +174,10 @@ impl Session {
             return Err(Errno::INVAL);
         }
         self.counters.command(command);
+        self.changed |= !matches!(
+            command,
+            Command::RegionRead | Command::RegionWrite | Command::RegionWriteMulti
+        );
         match command {
             Command::RegionRead => {
                 *cost += RegionAccess::parse(payload).map_or(0, |a| more(a.count as usize));
@@ -383,6 +389,7 @@ impl Session {
             write: map.flags & dma_flags::WRITE != 0,
         };
         let mut shared = true;
+        let failed = !matches!(file, None | Some(Ok(_)));
         let result = match file {
             Some(Ok(file)) => self
                 .memory
@@ -398,6 +405,13 @@ impl Session {
         if !displaced.is_empty() {
             self.deferred_closer.bury(displaced);
         }
+        let kept = match kept {
+            Some(unused) if failed || result.is_err() => {
+                self.deferred_closer.bury(unused);
+                None
+            }
+            kept => kept,
+        };
         if let Err(error) = result {
             self.counters.dma_map_refused += 1;
             return Err(match error {
@@ -408,13 +422,15 @@ impl Session {
             });
         }
         self.counters.maps_without_fd += u64::from(!shared);
-        self.kept_maps.push(KeptMap {
+        self.changed = true;
+        let dropped = self.kept_maps.push(KeptMap {
             iova: map.iova,
             len: map.size,
             offset: map.offset,
             prot,
-            file: kept.filter(|_| shared),
+            file: kept,
         });
+        self.deferred_closer.bury_all(dropped);
         device.dma_map_changed(DmaChange::Mapped {
             iova: map.iova,
             len: map.size,
@@ -446,7 +462,8 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
-                self.kept_maps.forget(0, u64::MAX);
+                let files = self.kept_maps.forget(0, u64::MAX);
+                self.deferred_closer.bury_all(files);
                 self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
@@ -461,7 +478,8 @@ impl Session {
                     }
                     if regions > 0 {
                         self.engine.unmapped(unmap.iova, unmap.size);
-                        self.kept_maps.forget(unmap.iova, unmap.size);
+                        let files = self.kept_maps.forget(unmap.iova, unmap.size);
+                        self.deferred_closer.bury_all(files);
                         device.dma_map_changed(DmaChange::Unmapped {
                             iova: unmap.iova,
                             len: unmap.size,
