@@ -140,8 +140,9 @@ pub struct Link {
     sends: u64,
     /// The end of what [`Link::reply`] was given.
     staged: u64,
-    /// The receive whose descriptors were taken.
+    /// The receive whose descriptors were taken, and the last of the worker before.
     taken: u64,
+    resumed: u64,
 }
 
 impl Link {
@@ -154,6 +155,7 @@ impl Link {
             sends: latest(&memory.sends),
             staged: 0,
             taken: 0,
+            resumed: latest(&memory.receives),
         };
         link.staged = link.committed().end.load(Ordering::Acquire);
         link
@@ -218,10 +220,13 @@ impl Link {
         if self.taken == self.receives {
             return Vec::new();
         }
-        let numbers = self.descriptors();
+        let numbers = self.descriptors().into_iter();
         self.taken = self.receives;
-        let taken = numbers.into_iter().map_while(sys::take_over);
-        taken.collect()
+        // Those that came in this process are here. (A thread that receives may not be allowed to ask.)
+        if self.receives > self.resumed {
+            return numbers.map(sys::came).collect();
+        }
+        numbers.map_while(sys::take_over).collect()
     }
 
     /// Forgets everything: another connection begins.

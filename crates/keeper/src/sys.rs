@@ -78,6 +78,14 @@ pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Takes a descriptor that the kernel has given to this process just now, in a message.
+///
+/// Each is taken once: its caller notes of which message it has taken them.
+pub(crate) fn came(number: RawFd) -> OwnedFd {
+    // SAFETY: the kernel opened it for us, and nobody else knows its number yet.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
 /// Asks the kernel about a number, which may be that of no open file.
 fn ask<T>(number: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>) -> Option<T> {
     if number < 0 {

@@ -181,3 +181,96 @@ fn nothing_is_left_behind_by_many_deaths() {
     assert!(daemon.stop().unwrap().success());
     assert!(!sockets[0].exists(), "it cleans up");
 }
+
+/// For docs/survival.md: how long a guest waits that reads a register all the time when the worker is killed, with so many NICs that
+/// VMMs have.
+#[test]
+#[ignore = "long: a thousand NICs"]
+fn long_how_long_guests_wait_for_the_next_worker() {
+    const TIMES: usize = 7;
+    for nics in [1, 10, 1000] {
+        let dir = scratch().unwrap();
+        let sockets: Vec<_> = (0..nics)
+            .map(|n| dir.path().join(format!("n{n}")))
+            .collect();
+        let mut daemon = lan(&sockets);
+        let ram = SharedMem::new("ram", 0x10_0000).unwrap();
+        let event = EventFd::new().unwrap();
+        let mut clients: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                let mut client = Client::connect(socket).unwrap();
+                client
+                    .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
+                    .unwrap();
+                client.arm(0, 0, &[&event]).unwrap();
+                client
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for _ in 0..TIMES {
+            let over = AtomicBool::new(false);
+            // The last one that is taken over.
+            let client = clients.last_mut().expect("a client");
+            let longest = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    let mut longest = Duration::ZERO;
+                    while !over.load(Ordering::Acquire) {
+                        let asked = Instant::now();
+                        client.region_read(0, 8, &mut [0; 4]).unwrap();
+                        longest = longest.max(asked.elapsed());
+                    }
+                    longest
+                });
+                std::thread::sleep(Duration::from_millis(200));
+                kill(&mut daemon);
+                std::thread::sleep(Duration::from_millis(200));
+                over.store(true, Ordering::Release);
+                reader.join().expect("no panic")
+            });
+            waits.push(longest);
+        }
+        for client in &mut clients {
+            client.region_read(0, 8, &mut [0; 4]).unwrap();
+        }
+        waits.sort();
+        println!("{nics} NICs: {waits:?}");
+    }
+}
+
+/// What kills the worker twice kills it no third time, and its VMM is not made to wait for answers.
+#[test]
+fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let mut daemon = lan(&sockets);
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    let mut other = Client::connect(&sockets[1]).unwrap();
+    let status = |client: &mut Client| {
+        let mut word = [0; 4];
+        client.region_read(0, 8, &mut word).unwrap();
+        u32::from_le_bytes(word)
+    };
+    let until = Instant::now() + LONG;
+    while status(&mut client) != !0 {
+        assert!(Instant::now() < until, "{}", daemon.log());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let flood = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    client.region_post(0, 0x28, &[0; 4]).unwrap();
+                }
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            daemon.end_worker(Signal::ABORT).unwrap();
+            stop.store(true, Ordering::Release);
+            flood.join().expect("the flood");
+        });
+    }
+    assert!(daemon.log().contains("in quarantine"));
+    assert_ne!(status(&mut other), !0, "the other one is served");
+    kill(&mut daemon);
+    assert_eq!(status(&mut client), !0);
+    assert_ne!(status(&mut other), !0);
+    assert!(daemon.stop().unwrap().success());
+}
