@@ -7,8 +7,12 @@ use keeper::exact::{Arrival, Held, Link, NOTES, READ, FILES, STATE};
 use rustix::io::Errno;
 use vfio_user::{Filled, Kept, Lifeline};
 
-/// A link of the keeper's, as the server wants it.
-pub(super) struct Line(pub Link);
+/// A link of the keeper's, as the server wants it, and its home.
+pub(super) struct Line {
+    pub link: Link,
+    /// Keeps the memory this connection's.
+    pub _home: Arc<keeper::Home>,
+}
 
 /// What was committed last: the client's files, the client, the device.
 pub(super) struct Committed {
@@ -61,7 +65,7 @@ impl Committed {
 
 impl Lifeline for Line {
     fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
-        Ok(match self.0.receive(socket)? {
+        Ok(match self.link.receive(socket)? {
             Arrival::Data => Filled::Data,
             Arrival::Empty => Filled::Empty,
             Arrival::Closed => Filled::Closed,
@@ -69,19 +73,19 @@ impl Lifeline for Line {
     }
 
     fn arrival(&self) -> &[u8] {
-        self.0.arrival()
+        self.link.arrival()
     }
 
     fn take_descriptors(&mut self) -> Vec<OwnedFd> {
-        self.0.take_descriptors()
+        self.link.take_descriptors()
     }
 
     fn rest(&self) -> &[u8] {
-        self.0.rest()
+        self.link.rest()
     }
 
     fn commit(&mut self, rest: &[u8], replies: &[u8], kept: Kept<'_>) -> bool {
-        let Self(link) = self;
+        let link = &mut self.link;
         if rest.len() > READ {
             return false;
         }
@@ -107,24 +111,24 @@ impl Lifeline for Line {
     }
 
     fn give_up(&mut self) {
-        self.0.commit(&[], [0; NOTES], Held::Nothing);
+        self.link.commit(&[], [0; NOTES], Held::Nothing);
     }
 
     fn reset(&mut self) {
-        self.0.reset();
+        self.link.reset();
     }
 
     fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.0.flush(socket)
+        self.link.flush(socket)
     }
 
     fn backlog(&self) -> usize {
-        self.0.backlog()
+        self.link.backlog()
     }
 
     fn take_unsent(&mut self) -> Vec<u8> {
-        let unsent = self.0.unsent();
-        self.0.forget_unsent();
+        let unsent = self.link.unsent();
+        self.link.forget_unsent();
         unsent
     }
 }

@@ -1,6 +1,7 @@
 //! A NIC over vfio-user: a PCI function.
 
 use std::io;
+use std::sync::Arc;
 
 use frame::Counted;
 use model::{Control, Interrupts, PciState, Peeked, Pme, ResetKind, Watch};
@@ -95,7 +96,8 @@ impl VfioDoor {
     /// Serves so that another worker can go on, if the model is one that can.
     fn hold_on(&mut self, found: Found) {
         if self.board.control.keep(found.words()) {
-            self.server.hold_on(Box::new(Line(found.link)));
+            let (link, _home) = (found.link, found.home);
+            self.server.hold_on(Box::new(Line { link, _home }));
         }
     }
 }
@@ -211,7 +213,7 @@ impl Door for VfioDoor {
             left,
         } = self.left.take()?;
         let left = left?;
-        let words = model::Kept::new(home.words(), home as _);
+        let words = model::Kept::new(home.words(), Arc::clone(&home) as _);
         let client = vfio_user::Handover {
             state: left.client,
             files: link.take_held(&left.numbers),
@@ -225,7 +227,7 @@ impl Door for VfioDoor {
             unsure = loaded.map_err(|error| error.to_string())?;
             Ok(())
         };
-        let line = Box::new(Line(link));
+        let line = Box::new(Line { link, _home: home });
         let went = self
             .server
             .go_on_after_death(&mut self.board, line, client, load);

@@ -84,9 +84,16 @@ fn kills_under_traffic(kills: u32) {
         ..plan
     };
     let flood = plan(Function::Tx);
+    // Each sends to the other.
+    let both = Plan {
+        check: Depth::Full,
+        settle: Duration::from_millis(300),
+        ..Plan::new(Function::Txrx, sockets.clone())
+    };
     let plans = [
         ("flood", flood.clone()),
-        ("slow", slow(flood.clone())),
+        ("both ways", both.clone()),
+        ("slow", slow(both.clone())),
         (
             "by head",
             Plan {
@@ -99,7 +106,7 @@ fn kills_under_traffic(kills: u32) {
             Plan {
                 interrupts: true,
                 threads: 2,
-                ..slow(flood)
+                ..slow(both)
             },
         ),
     ];
@@ -117,6 +124,7 @@ fn kills_under_traffic(kills: u32) {
             "{name}: {kills} kills in {:?}, sent {sent}, {verdict:?}",
             begun.elapsed()
         );
+        println!("{}", daemon.counters().unwrap());
         let log = daemon.log();
         assert!(verdict.in_order(), "{name}: {verdict:?}\n{log}");
         assert!(verdict.frames > u64::from(kills) * 50, "{name}: {verdict:?}\n{log}");

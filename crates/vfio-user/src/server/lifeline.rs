@@ -256,7 +256,8 @@ impl Server {
             let fds = lifeline.take_descriptors();
             connection.rx.accept(lifeline.arrival(), fds.into_iter());
         }
-        self.serve(device, usize::MAX, false);
+        // And once from the socket: what buffers the guest has given meanwhile is best known before frames come.
+        self.serve(device, usize::MAX, true);
         Ok(())
     }
 }
