@@ -6,6 +6,8 @@ DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
 CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(CACHE)/tools/bin/mdbook
 COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which: all that fuzz/run lists, if none is named.
@@ -31,7 +33,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs sbom bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs book sbom bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -90,12 +92,22 @@ $(CYCLONEDX):
 sbom: $(CYCLONEDX) ## what is linked into each program, as CycloneDX: target/sbom
 	@CYCLONEDX=$(CYCLONEDX) scripts/sbom target/sbom
 
-docs: ## write docs/registers/, docs/drops.md, docs/villains.md, crates/control/idl/, docs/api.md, the C header and the crates of ARCHITECTURE.md again from their sources
+$(MDBOOK):
+	@echo "book: building mdbook $(MDBOOK_VERSION) into $(CACHE)/tools"
+	$(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+book: $(MDBOOK) ## all pages as a book with a search: target/book/html
+	@MDBOOK=$(MDBOOK) scripts/book
+
+docs: ## write docs/registers/, docs/drops.md, docs/metrics.md, docs/words.md, docs/villains.md, crates/control/idl/, docs/api.md, the C header and the crates of ARCHITECTURE.md again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 	$(CARGO) run -q -p hypernic-igb --example registers > docs/registers/igb.md
 	$(CARGO) run -q -p hypernic-igb --example vf_registers > docs/registers/igbvf.md
 	$(CARGO) run -q -p hypernic-r8169 --example registers > docs/registers/r8169.md
 	$(CARGO) run -q -p hypernic --example drops > docs/drops.md
+	$(CARGO) run -q -p hypernic --example metrics > docs/metrics.md
+	$(CARGO) run -q -p hypernic --example words > docs/words.md
 	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh

@@ -30,6 +30,7 @@ use crate::explain::ExplainCommand;
 use crate::exporter::ExporterCommand;
 use crate::extcap::ExtcapCommand;
 use crate::guard::{Guard, GuardArgs};
+use crate::help::HelpCommand;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::top::TopCommand;
 use crate::top::perf::PerfCommand;
@@ -38,7 +39,7 @@ use crate::vf::VfCommand;
 
 /// Real NICs for virtual machines, served over vfio-user or vhost-user.
 #[derive(Debug, Parser)]
-#[command(name = "hypernic", version, about, after_help = EXIT_CODES)]
+#[command(name = "hypernic", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
     /// How to write log lines and counters.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human)]
@@ -122,6 +123,8 @@ pub enum Command {
     Vf(VfCommand),
     /// Explain a counter: what it means, why it rises, what to do.
     Explain(ExplainCommand),
+    /// Print a page of the manual, or what a command or a word of the configuration file does.
+    Help(HelpCommand),
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
     External(Vec<OsString>),

@@ -8,6 +8,7 @@ pub mod inside;
 pub mod inspect;
 mod layout;
 pub mod metrics;
+pub mod metrics_page;
 pub mod monitor;
 pub mod nic;
 pub(crate) mod place;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -9,8 +10,19 @@ use control::{NicList, SwitchList, VfShow};
 
 use crate::client::place::DEFAULT_CONTROL;
 
+/// The commands that a shell is told of.
+static COMMANDS: OnceLock<Vec<String>> = OnceLock::new();
+
 /// Answers a shell that asks for completions (`COMPLETE=bash hypernic` prints what it needs), and ends then.
 pub fn answer(command: impl Fn() -> clap::Command) {
+    let names = || {
+        let all = command();
+        let names = all.get_subcommands().map(|one| one.get_name().to_owned());
+        names.collect()
+    };
+    if std::env::var_os("COMPLETE").is_some() {
+        COMMANDS.get_or_init(names);
+    }
     CompleteEnv::with_factory(command).complete();
 }
 
@@ -38,6 +50,14 @@ pub(crate) fn vfs() -> ArgValueCompleter {
         let reply = control::ask(&socket(), &VfShow::default());
         let vfs = reply.map(|reply| reply.vfs).unwrap_or_default();
         matching(current, vfs.into_iter().map(|vf| vf.nic))
+    })
+}
+
+/// Of these names, and of the commands.
+pub(crate) fn commands_and(names: fn() -> Vec<String>) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |current: &OsStr| {
+        let commands = COMMANDS.get().into_iter().flatten().cloned();
+        matching(current, commands.chain(names()))
     })
 }
 

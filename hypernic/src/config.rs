@@ -7,6 +7,7 @@ pub(crate) mod edit;
 mod plan;
 mod profile;
 mod raw;
+pub mod reference;
 mod text;
 mod types;
 mod vfs;
@@ -105,5 +106,7 @@ fn printable(message: &str) -> String {
 
 #[cfg(test)]
 mod dump_tests;
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ pub mod external;
 pub mod fds;
 mod gate;
 pub mod guard;
+pub mod help;
 mod hex;
 pub mod hints;
 pub mod host;

@@ -126,6 +126,7 @@ fn execute(
         Command::Dump(dump) => print(dump.execute()?),
         Command::Vf(vf) => print(vf.execute(format)?),
         Command::Explain(explain) => print(explain.execute(format)?),
+        Command::Help(help) => print(help.execute(Cli::command())?),
     }
     Ok(())
 }

@@ -32,6 +32,17 @@ pub(crate) enum Kind {
     Histogram,
 }
 
+impl Kind {
+    /// What the names of samples end with.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Counter => "_total",
+            Self::Info => "_info",
+            Self::Gauge | Self::Histogram => "",
+        }
+    }
+}
+
 /// Samples of one name.
 struct Family {
     kind: Kind,
@@ -124,12 +135,7 @@ impl Families {
             samples,
             ..
         } = &mut self.families[family];
-        let suffix = match kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
-        };
-        sample(samples, name, suffix, labels, value);
+        sample(samples, name, kind.suffix(), labels, value);
     }
 
     /// Adds a histogram: how many were within each bound and not within the one before, how many were not within any,
@@ -157,6 +163,29 @@ impl Families {
         sample(samples, name, "_bucket", &[label, ("le", "+Inf")], count);
         sample(samples, name, "_sum", &[label], sum);
         sample(samples, name, "_count", &[label], count);
+    }
+
+    /// What there is: the name of its samples, its kind, its help, and the labels of the first sample.
+    pub fn each(&self) -> impl Iterator<Item = (String, Kind, &str, Vec<&str>)> {
+        let told = self.families.iter().filter(|one| !one.samples.is_empty());
+        told.map(|one| {
+            let Family {
+                kind,
+                name,
+                help,
+                samples,
+            } = one;
+            let labels = samples.split_once('{').map_or("", |(_, rest)| rest);
+            let labels = labels.split('}').next().unwrap_or("").split(',');
+            let labels = labels.filter_map(|label| label.split_once('='));
+            let labels = labels.map(|(label, _)| label).collect();
+            (
+                format!("{name}{}", kind.suffix()),
+                *kind,
+                help.as_str(),
+                labels,
+            )
+        })
     }
 
     /// The text.

@@ -88,7 +88,7 @@ pub(crate) struct Scraper {
 
 /// How a counter is told.
 #[derive(Clone, Copy)]
-enum Told {
+pub(super) enum Told {
     Not,
     /// In a family, with this label; as seconds, if it counts nanoseconds.
     Sample {
@@ -150,9 +150,7 @@ impl Scraper {
         let status = client.ask(&StatusGet {}, patience)?;
         let nics = client.ask(&NicList { name: None }, patience)?;
         let sections = client.ask(&self.wanted, patience)?;
-        let version = [("version", status.version.as_str())];
-        let help = "The version of the daemon";
-        families.add(Kind::Info, "hypernic_build", help, &version, 1);
+        of_build(families, &status.version);
         for nic in &nics.nics {
             of_nic(families, nic);
         }
@@ -206,7 +204,7 @@ impl Scraper {
 }
 
 /// How a counter of a kind of thing is told.
-fn plan(families: &mut Families, kind: &str, name: &str, all: bool) -> Told {
+pub(super) fn plan(families: &mut Families, kind: &str, name: &str, all: bool) -> Told {
     let Some(reason) = explain::find(kind, name) else {
         return Told::Not;
     };
@@ -247,7 +245,12 @@ fn plan(families: &mut Families, kind: &str, name: &str, all: bool) -> Told {
 }
 
 /// Tells a counter of a thing. Returns its name, if it is to be told from now on while it is 0, too.
-fn tell(families: &mut Families, of: &str, told: Told, value: u64) -> Option<&'static str> {
+pub(super) fn tell(
+    families: &mut Families,
+    of: &str,
+    told: Told,
+    value: u64,
+) -> Option<&'static str> {
     match told {
         Told::Not => {}
         Told::Sample {
@@ -285,8 +288,15 @@ fn tell_loss(families: &mut Families, family: usize, of: &str, reason: &Reason, 
     families.add_to(family, &labels, value);
 }
 
+/// Which program it is.
+pub(super) fn of_build(families: &mut Families, version: &str) {
+    let version = [("version", version)];
+    let help = "The version of the daemon";
+    families.add(Kind::Info, "hypernic_build", help, &version, 1);
+}
+
 /// Its layers, in words.
-fn of_sandbox(families: &mut Families, section: &Section) {
+pub(super) fn of_sandbox(families: &mut Families, section: &Section) {
     let values: Vec<_> = section
         .values
         .iter()
@@ -298,7 +308,7 @@ fn of_sandbox(families: &mut Families, section: &Section) {
     families.add(Kind::Info, "hypernic_sandbox", help, &labels, 1);
 }
 
-fn of_nic(families: &mut Families, info: &NicInfo) {
+pub(super) fn of_nic(families: &mut Families, info: &NicInfo) {
     let config = &info.config;
     let nic = config.name.as_str();
     let word = |word: &'static str, said: &Option<String>| (word, said.clone().unwrap_or_default());
@@ -333,7 +343,7 @@ fn of_nic(families: &mut Families, info: &NicInfo) {
 }
 
 /// How long messages waited at one worker.
-fn of_replies(families: &mut Families, of: &Section) {
+pub(super) fn of_replies(families: &mut Families, of: &Section) {
     let get = |name: &str| of.values.get(name).copied().unwrap_or(0);
     let (bounds, later, sum) = histogram();
     let within: Vec<_> = bounds.iter().map(|(le, name)| (*le, get(name))).collect();

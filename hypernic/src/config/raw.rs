@@ -249,3 +249,17 @@ pub(super) fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+/// The words that a table may have.
+#[cfg(test)]
+pub(super) fn names<T: serde::de::DeserializeOwned>() -> Vec<String> {
+    let error = toml::from_str::<T>("no-such-word = 1")
+        .err()
+        .map(|error| error.to_string());
+    let error = error.expect("it has no such word");
+    let (_, names) = error
+        .split_once("expected one of ")
+        .expect("it names what there is");
+    let names = names.split('`').skip(1).step_by(2);
+    names.map(str::to_owned).collect()
+}

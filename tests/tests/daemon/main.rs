@@ -13,3 +13,4 @@ mod cli_many;
 mod cli_pktgen;
 mod cli_sandbox;
 mod cli_upgrade;
+mod pages;

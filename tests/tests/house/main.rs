@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod book;
 mod dependencies;
 mod layers;
 mod specification;
