@@ -344,10 +344,9 @@ impl Host {
         let task = self.workers.task(&config.name);
         let clock = Arc::clone(&self.clock);
         // What is handed in as a descriptor ends with its worker, and a page of doorbells is not kept.
-        let lasts = matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
-        Ok(NewNic::over_vfio_user(
-            nic, nvm, server, clock, task, lasts,
-        ))
+        let lasts =
+            matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
+        Ok(NewNic::over_vfio_user(nic, nvm, server, clock, task, lasts))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

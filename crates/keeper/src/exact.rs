@@ -415,9 +415,15 @@ impl Link {
         let at = usize::from(self.held_at() == Some(0));
         let place = &self.memory.places[at];
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        assert!(files.len() <= FILES && len <= STATE, "more than there is room for");
+        assert!(
+            files.len() <= FILES && len <= STATE,
+            "more than there is room for"
+        );
         step();
-        let (numbers, mut to) = (place.numbers.get().cast::<RawFd>(), place.state.get().cast::<u8>());
+        let (numbers, mut to) = (
+            place.numbers.get().cast::<RawFd>(),
+            place.state.get().cast::<u8>(),
+        );
         // SAFETY: of the two places this is the one that no commit names; nobody borrows it, and both lists fit.
         unsafe {
             std::ptr::copy_nonoverlapping(files.as_ptr(), numbers, files.len());

@@ -55,9 +55,13 @@ fn serve(link: &mut Link, socket: &UnixStream) {
         }
         let [mut count, mut sum, _] = link.notes();
         if let Some((files, bytes)) = link.held() {
-            let [was, total] = [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n])));
+            let [was, total] =
+                [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n])));
             assert!(files == [3, was as i32] && was % 3 == 0 && bytes.len() == 16);
-            assert!(was <= count && total <= sum && was + 5 >= count, "of another time");
+            assert!(
+                was <= count && total <= sum && was + 5 >= count,
+                "of another time"
+            );
         }
         let bytes = [link.rest(), link.arrival()].concat();
         let mut left = &bytes[..];

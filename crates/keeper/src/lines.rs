@@ -162,4 +162,3 @@ pub fn end() {
         spares().free.push(Spare { memory, file });
     }
 }
-

@@ -44,9 +44,8 @@ pub(crate) fn share_file<T: Shareable>(file: BorrowedFd<'_>) -> io::Result<&'sta
     }
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours. Mappings are aligned to pages.
-    let base = unsafe {
-        rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0)
-    }?;
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) }?;
     // SAFETY: the advice changes nothing in the mapping, which is ours.
     let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxDontDump) };
     // SAFETY: the mapping is long enough and never unmapped; `Shareable` says that what changes under a shared reference is atomic or

@@ -258,13 +258,7 @@ impl Server {
             // Rung while the device worked: nothing else would notice soon.
             rung = doorbells.bell().is_some_and(MappedDoorbells::rung);
         }
-        if self.lifeline.is_some() && !self.is_between() && (device.has_changed() || self.session.changed) {
-            self.session.changed = true;
-            self.commit_changes(device);
-        }
-        if self.lifeline.is_some() && !self.is_between() {
-            self.session.deferred_closer.let_go();
-        }
+        self.commit_changes(device);
         // The device may have asked for DMA from its work, and what that brings may be new work.
         let delivered = self.session.engine.has_new() && self.pump_dma(device);
         let waiting = self
@@ -548,30 +542,6 @@ impl Server {
                 && let Err(errno) = self.rewatch(Source::Main)
             {
                 self.disconnect(device, socket_gone(errno));
-            }
-        }
-    }
-
-    /// An eventfd of the client's masks or unmasks a vector.
-    fn serve_signal(&mut self, token: u64) {
-        let Some(at) = self.signals.iter().position(|s| s.token == token) else {
-            return;
-        };
-        let signal = &self.signals[at];
-        match event::try_take(signal.fd.as_fd()) {
-            Ok(_) => self
-                .session
-                .irq
-                .0
-                .mask(signal.index, signal.vector, signal.mask),
-            // Another thread has taken it.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => {
-                // It would wake us without end.
-                self.session.counters.bad_eventfd += 1;
-                self.session.changed = true;
-                let signal = self.signals.swap_remove(at);
-                self.end(signal.fd.as_fd());
             }
         }
     }

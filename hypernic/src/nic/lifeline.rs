@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use keeper::exact::{Arrival, Held, Link, NOTES, READ, FILES, STATE};
+use keeper::exact::{Arrival, FILES, Held, Link, NOTES, READ, STATE};
 use rustix::io::Errno;
 use vfio_user::{Filled, Kept, Lifeline};
 

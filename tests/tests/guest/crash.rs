@@ -62,7 +62,11 @@ fn tcp_goes_on_over_kills(kills: u32) {
     let said = guest.finish(&stream, LONG).unwrap().text;
     println!("{said}");
     let log = daemon.log();
-    assert_eq!(log.matches("goes on where").count(), kills as usize, "{log}");
+    assert_eq!(
+        log.matches("goes on where").count(),
+        kills as usize,
+        "{log}"
+    );
     // Seconds in which something came, at the end too.
     let ends = said.lines().filter(|line| line.contains("Mbits/sec"));
     let moved = ends.filter(|line| !line.contains(" 0.00 ")).count();

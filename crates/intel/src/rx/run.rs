@@ -90,7 +90,11 @@ pub(super) fn publish(
         true => (n == 1 || write(1, n - 1)) && write(0, 1),
         false => write(0, n),
     };
-    to.ended(if done { ring.behind(n as u32) } else { ring.head });
+    to.ended(if done {
+        ring.behind(n as u32)
+    } else {
+        ring.head
+    });
     done
 }
 

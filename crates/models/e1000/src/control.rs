@@ -20,8 +20,8 @@ use regs::{Access, Found, Id};
 
 use crate::control::eeprom::Eeprom;
 use crate::core::chip::Chip;
-use crate::core::kept;
 use crate::core::flow::owed;
+use crate::core::kept;
 use crate::filter::address::FILTERS;
 use crate::irq;
 use crate::regs as r;
@@ -47,10 +47,8 @@ impl Registers {
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
         let chip = &self.chip;
         chip.file.set(id, value & r::TAIL);
-        if let Some(kept) = chip.kept.get() {
-            let at = if id == r::TDT { kept::TDT } else { kept::RDT };
-            kept::put(kept, at, (value & r::TAIL).into());
-        }
+        let at = if id == r::TDT { kept::TDT } else { kept::RDT };
+        chip.note_word(at, value & r::TAIL);
         if chip.csb.is_on() {
             count_alone(&chip.counters.csb_kicks, 1);
         }
@@ -147,10 +145,37 @@ impl Registers {
     }
 
     fn note_mask(&self) {
-        if let Some(kept) = self.chip.kept.get() {
-            let mask = self.chip.irq.lock().mask();
-            kept::put(kept, kept::IMS, mask.into());
+        let mask = self.chip.irq.lock().mask();
+        self.chip.note_word(kept::IMS, mask);
+    }
+
+    fn place_receive_ring(&mut self, id: Id, element: u32, value: u32) {
+        let chip = &self.chip;
+        // Those who fill buffers of the ring it was finish first.
+        let mut rx = chip.rx.settle();
+        chip.hold_receiver();
+        chip.file.write(id, element, value);
+        chip.setup.changed();
+        if let Some(kept) = chip.kept.get() {
+            kept::rx_stands(kept, chip.file.get(r::RDH));
         }
+        self.work.rx |= rx.relieved();
+    }
+
+    fn write_rctl(&mut self, value: u32) {
+        let chip = &self.chip;
+        let old = chip.file.get(r::RCTL);
+        if !old & value & rctl::EN != 0 {
+            chip.hold_receiver();
+        }
+        let new = chip.file.write(r::RCTL, 0, value);
+        chip.setup.changed();
+        // Drivers free the buffers next.
+        if old & !new & rctl::EN != 0 {
+            chip.stop_receiving();
+        }
+        self.work.rx = true;
+        self.work.tx |= (old ^ new) & rctl::LBM != 0;
     }
 
     fn write_mdic(&mut self, env: &Env, value: u32) {
@@ -243,9 +268,7 @@ impl Window for Registers {
             r::ITR => {
                 let itr = chip.file.write(id, 0, value);
                 chip.irq.lock().set_itr(env, itr);
-                if let Some(kept) = chip.kept.get() {
-                    kept::put(kept, kept::ITR, itr.into());
-                }
+                chip.note_word(kept::ITR, itr);
             }
             r::RDTR => {
                 chip.file.write(id, 0, value);
@@ -264,29 +287,10 @@ impl Window for Registers {
             }
             r::WUC | r::WUFC | r::WUS => chip.write_wake(env, id, value),
             r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
-                // Those who fill buffers of the ring it was finish first.
-                let mut rx = chip.rx.settle();
-                chip.hold_receiver();
-                chip.file.write(id, element, value);
-                chip.setup.changed();
-                if let Some(kept) = chip.kept.get() {
-                    kept::rx_stands(kept, chip.file.get(r::RDH));
-                }
-                self.work.rx |= rx.relieved();
+                self.place_receive_ring(id, element, value);
             }
             r::RCTL => {
-                let old = chip.file.get(id);
-                if !old & value & rctl::EN != 0 {
-                    chip.hold_receiver();
-                }
-                let new = chip.file.write(id, 0, value);
-                chip.setup.changed();
-                // Drivers free the buffers next.
-                if old & !new & rctl::EN != 0 {
-                    chip.stop_receiving();
-                }
-                self.work.rx = true;
-                self.work.tx |= (old ^ new) & rctl::LBM != 0;
+                self.write_rctl(value);
             }
             r::TDH => {
                 chip.file.write(id, element, value);

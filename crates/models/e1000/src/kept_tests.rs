@@ -9,7 +9,7 @@ use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
 use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
 use model_testkit::{Silent, Time, memory};
 
-use crate::core::kept::{TX_MARK, RX_MARK};
+use crate::core::kept::{RX_MARK, TX_MARK};
 use crate::{Config, new};
 
 thread_local! {
@@ -208,7 +208,11 @@ impl Sender {
             }
             self.next += 1;
             let buffer = BUFFERS + u64::from(self.tail) * SLOT;
-            let len = if self.kind == Kind::Mixed { 60 + n % 7 * 50 } else { 64 };
+            let len = if self.kind == Kind::Mixed {
+                60 + n % 7 * 50
+            } else {
+                64
+            };
             let mut bytes = vec![0x11; len as usize];
             bytes[..6].copy_from_slice(&MACS[1]);
             bytes[6..12].copy_from_slice(&MACS[0]);
@@ -216,7 +220,11 @@ impl Sender {
             bytes[14..18].copy_from_slice(&n.to_be_bytes());
             // Where a checksum goes.
             bytes[20..40].fill(0);
-            side.env.memory.view().write(buffer, &bytes).expect("inside");
+            side.env
+                .memory
+                .view()
+                .write(buffer, &bytes)
+                .expect("inside");
             let reported = kind != Kind::Seldom || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
             let len = u64::from(len);
@@ -226,7 +234,11 @@ impl Sender {
                     let at = 20 + u64::from(n / 2 % 5) * 2;
                     let places = 14 | 14 << 8 | 18 << 32 | at << 40;
                     let context = if n.is_multiple_of(2) { DEXT | rs } else { DEXT };
-                    vec![(places, context), (buffer, 20 | DATA), (buffer + 20, (len - 20) | DATA | TXSM | EOP | rs)]
+                    vec![
+                        (places, context),
+                        (buffer, 20 | DATA),
+                        (buffer + 20, (len - 20) | DATA | TXSM | EOP | rs),
+                    ]
                 }
                 _ => vec![(buffer, len | EOP | rs)],
             };
@@ -246,7 +258,8 @@ impl Sender {
             }
             self.used += descs.len() as u32;
             let last = (self.tail + RING - 1) % RING;
-            self.under_way.push_back((last, reported, descs.len() as u32));
+            self.under_way
+                .push_back((last, reported, descs.len() as u32));
         }
     }
 
@@ -306,7 +319,12 @@ impl Host {
     fn new(kind: Kind, torn: u64) -> Host {
         let ring = RING * 16;
         // CTRL.SLU, the rings, TCTL.EN, RCTL.EN with the FCS stripped.
-        let tx = [(0, 1 << 6), (0x3800, RAM as u32), (0x3808, ring), (0x400, 2)];
+        let tx = [
+            (0, 1 << 6),
+            (0x3800, RAM as u32),
+            (0x3808, ring),
+            (0x400, 2),
+        ];
         let rx = [
             (0, 1 << 6),
             (0x2800, RAM as u32),
@@ -456,7 +474,12 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
         host.turn();
     }
     host.guests(0);
-    let left: Vec<_> = host.sender.under_way.iter().filter(|(_, rs, _)| *rs).collect();
+    let left: Vec<_> = host
+        .sender
+        .under_way
+        .iter()
+        .filter(|(_, rs, _)| *rs)
+        .collect();
     assert!(left.is_empty(), "the sender waits for ever: {left:?}");
     assert_eq!(posted, ALL, "all was posted");
     (host.receiver.got, host.unsure, died)
@@ -466,13 +489,21 @@ fn wherever_it_dies(kind: Kind) {
     let (undisturbed, ..) = run(kind, u64::MAX, u64::MAX, 0);
     assert_eq!(undisturbed.len(), ALL as usize, "{kind:?}");
     let mut deaths = 0;
-    for (again, torn) in [(u64::MAX, 0), (1, 0), (u64::MAX, u64::MAX), (4, 0xaaaa_5555_3333_cccc)] {
+    for (again, torn) in [
+        (u64::MAX, 0),
+        (1, 0),
+        (u64::MAX, u64::MAX),
+        (4, 0xaaaa_5555_3333_cccc),
+    ] {
         for steps in 0.. {
             let (got, unsure, died) = run(kind, steps, again, torn);
             let what = format!("{kind:?} dead at step {steps}, again at {again}, torn {torn:x}");
             let mut all = undisturbed.iter();
             for frame in &got {
-                assert!(all.any(|sent| sent == frame), "{what}: not once, in order and whole");
+                assert!(
+                    all.any(|sent| sent == frame),
+                    "{what}: not once, in order and whole"
+                );
             }
             let lost = (undisturbed.len() - got.len()) as u64;
             assert!(lost <= unsure, "{what}: {lost} lost, {unsure} told");
@@ -512,7 +543,13 @@ fn mixed_packets_are_sent_at_most_once_wherever_the_process_dies() {
 #[test]
 fn words_that_nobody_leaves_are_refused_or_harmless() {
     use proptest::prelude::*;
-    let words = proptest::collection::vec((0..24usize, prop_oneof![any::<u64>(), 0..64u64, (0..64u32).prop_map(|n| 1 << n)]), 1..8);
+    let words = proptest::collection::vec(
+        (
+            0..24usize,
+            prop_oneof![any::<u64>(), 0..64u64, (0..64u32).prop_map(|n| 1 << n)],
+        ),
+        1..8,
+    );
     proptest!(|(words in words)| {
         let mut host = Host::new(Kind::Mixed, 0);
         host.guests(9);

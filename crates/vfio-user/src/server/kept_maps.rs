@@ -55,7 +55,10 @@ impl KeptMaps {
         }
         self.too_many = true;
         self.files = 0;
-        std::mem::take(maps).into_iter().filter_map(|map| map.file).collect()
+        std::mem::take(maps)
+            .into_iter()
+            .filter_map(|map| map.file)
+            .collect()
     }
 
     /// Regions inside of this range are gone. Returns their files.

@@ -156,7 +156,9 @@ impl Server {
         // Descriptors of messages that are not applied are in what the client is.
         let waits = |c: &Connection| c.rx.unread().1.next().is_some();
         let waits = self.connection.as_ref().is_some_and(waits);
-        let new = (changed || loose || waits).then(|| self.describe_kept(device)).flatten();
+        let new = (changed || loose || waits)
+            .then(|| self.describe_kept(device))
+            .flatten();
         let (Some(lifeline), Some(connection)) = (&mut self.lifeline, &mut self.connection) else {
             return;
         };
@@ -183,14 +185,20 @@ impl Server {
         self.session.deferred_closer.let_go();
     }
 
-    /// Commits what the device has changed by itself; nothing is to be sent.
+    /// Commits what has changed by itself, behind the device's work; nothing is to be sent.
     pub(super) fn commit_changes(&mut self, device: &mut dyn Device) {
-        if self.connection.is_some() && self.session.ready {
-            self.commit(device);
-        } else {
-            device.settled();
-            self.session.deferred_closer.let_go();
+        if self.lifeline.is_none() || self.is_between() {
+            return;
         }
+        if device.has_changed() || self.session.changed {
+            if self.connection.is_some() && self.session.ready {
+                self.session.changed = true;
+                self.commit(device);
+            } else {
+                device.settled();
+            }
+        }
+        self.session.deferred_closer.let_go();
     }
 
     /// What the client and the device are, if another process could go on with both.

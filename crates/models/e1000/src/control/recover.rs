@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Mix, Run, Sink, Wake};
-use intel::saved::{check, field};
 use intel::Ring;
+use intel::saved::{check, field};
 use model::{Env, Kept, StateError, Work};
 
 use crate::control::Registers;
@@ -61,8 +61,18 @@ impl Registers {
         words: Kept,
     ) -> Result<u64, StateError> {
         let chip = Arc::clone(&self.chip);
-        check(!chip.csb.offered, "CSBAL", 1u32, "a NIC with a CSB does not go on")?;
-        check(chip.kept.get().is_none(), "kept", 1u32, "it keeps words already")?;
+        check(
+            !chip.csb.offered,
+            "CSBAL",
+            1u32,
+            "a NIC with a CSB does not go on",
+        )?;
+        check(
+            chip.kept.get().is_none(),
+            "kept",
+            1u32,
+            "it keeps words already",
+        )?;
         let get = |at: usize, name: &'static str, most: u32| {
             let value = u32::try_from(words.get(at)).ok();
             let value = value.filter(|value| value & !most == 0);
@@ -105,7 +115,8 @@ impl Registers {
         chip.file.set(r::RDH, head);
         let ring = place([r::TDBAL, r::TDBAH, r::TDLEN], 0);
         let found = kept::tx_found(&words, &view, &ring);
-        let found = found.ok_or_else(|| field("kept.tx", words.get(1), "not what a transmitter leaves"))?;
+        let found =
+            found.ok_or_else(|| field("kept.tx", words.get(1), "not what a transmitter leaves"))?;
         drop(view);
         lost += self.resume_transmitter(env, found, &words)?;
         // What was raised and not heard is raised again; what was heard, too.

@@ -58,8 +58,8 @@ impl Registers {
             link_up,
             phy_loopback,
             bus_master,
-            kept: _,    // says where rings stand, as this does
-            rx_hold: _, // ends when this is saved
+            kept: _,        // says where rings stand, as this does
+            rx_hold: _,     // ends when this is saved
             passes_over: _, // one call's
             csb,
             waiters: _,        // the process's

@@ -176,6 +176,14 @@ impl Chip {
         }
     }
 
+    /// Stores one of the words that outlive the process.
+    #[inline]
+    pub(crate) fn note_word(&self, at: usize, value: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::put(kept, at, value.into());
+        }
+    }
+
     /// As [`Self::note`], for who has neither lock.
     pub(crate) fn note_all(&self) {
         if self.kept.get().is_some() {

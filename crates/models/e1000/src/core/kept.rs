@@ -54,7 +54,6 @@ pub(crate) fn put(kept: &Kept, at: usize, value: u64) {
     step();
 }
 
-
 /// How descriptors are written back while somebody keeps the words.
 #[derive(Clone, Copy)]
 pub(crate) struct Publisher<'a>(pub Option<&'a Kept>);
@@ -165,7 +164,11 @@ impl TxKept {
             let _ = view.write_release(at, &[TX_MARK]);
         }
         let delivering = if parsed { DELIVERING } else { 0 };
-        put(kept, TX, OPEN | delivering | self.stays() | batch(ring.head, next, marked));
+        put(
+            kept,
+            TX,
+            OPEN | delivering | self.stays() | batch(ring.head, next, marked),
+        );
     }
 
     /// It was delivered, and is done up to `next`: write-back begins.
@@ -248,7 +251,11 @@ pub(crate) fn tx_found(kept: &Kept, view: &View<'_>, ring: &Ring) -> Option<TxFo
         true => (place(BEHIND_AT), None),
     };
     let position = carried(kept, at)?;
-    let head = if open && pass_over.is_none() { next } else { head };
+    let head = if open && pass_over.is_none() {
+        next
+    } else {
+        head
+    };
     let inside = |index: u32| ring.len == 0 || index < ring.len;
     if !inside(head) || !inside(next) {
         return None;
@@ -324,4 +331,3 @@ fn context_of([places, sizes]: [u64; 2]) -> Option<Context> {
         ipv4: sizes >> 45 & 1 != 0,
     })
 }
-

@@ -53,7 +53,13 @@ pub(crate) fn send(
             };
             let bytes = run.bytes(packets);
             let done = (&run, packets, bytes);
-            complete((chip, env), (view, page), (ring, low), done, (reported, kept));
+            complete(
+                (chip, env),
+                (view, page),
+                (ring, low),
+                done,
+                (reported, kept),
+            );
             Some(Sent {
                 packets,
                 bytes,

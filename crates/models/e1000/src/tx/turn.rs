@@ -139,8 +139,13 @@ impl<'t, 'v> Turn<'t, 'v> {
         let (ring, limits) = (&work.ring, (work.limit, self.room));
         let world = (self.chip, self.env, self.to);
         let memory = (self.view, self.page);
-        let Some(sent) = run::send(world, memory, (ring, work.left, plan.low), limits, &state.kept)
-        else {
+        let Some(sent) = run::send(
+            world,
+            memory,
+            (ring, work.left, plan.low),
+            limits,
+            &state.kept,
+        ) else {
             state.runs.failed();
             return Step::Again;
         };

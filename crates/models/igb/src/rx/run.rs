@@ -131,10 +131,20 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         plan.way(generation, (run.head(), longest), find)
     };
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
-        (None, None) => fill_run(view, ours, run, longest, (of_length(way.words, longest), &())),
-        (None, Some(_)) => {
-            fill_lengths(view, ours, run, (Words::Both(way.words), PKT_LEN_AT, 0), &())
-        }
+        (None, None) => fill_run(
+            view,
+            ours,
+            run,
+            longest,
+            (of_length(way.words, longest), &()),
+        ),
+        (None, Some(_)) => fill_lengths(
+            view,
+            ours,
+            run,
+            (Words::Both(way.words), PKT_LEN_AT, 0),
+            &(),
+        ),
         (Some(rxcsum), _) => {
             let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
                 let [first, second] = way.words;
