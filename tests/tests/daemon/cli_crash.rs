@@ -191,7 +191,10 @@ fn nothing_is_left_behind_by_many_deaths() {
         let until = Instant::now() + LONG;
         while holds() != before {
             let now = holds();
-            assert!(Instant::now() < until, "{before:?}, after {n} deaths {now:?}");
+            assert!(
+                Instant::now() < until,
+                "{before:?}, after {n} deaths {now:?}"
+            );
         }
     }
     // A VMM that goes is gone, and one that comes is served.

@@ -84,8 +84,3 @@ fn tcp_goes_on_over_kills(kills: u32) {
 fn long_a_guests_tcp_goes_on_whenever_the_worker_is_killed() {
     tcp_goes_on_over_kills(40);
 }
-
-#[test]
-fn a_guests_tcp_goes_on_when_the_worker_is_killed() {
-    tcp_goes_on_over_kills(4);
-}

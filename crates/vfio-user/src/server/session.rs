@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::counters::Counters;
-use super::kept_maps::{KeptMap, KeptMaps};
+use super::kept_maps::KeptMaps;
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
