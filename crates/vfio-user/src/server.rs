@@ -6,6 +6,8 @@ mod handover;
 mod irqs;
 mod kept_maps;
 mod lifeline;
+mod line;
+mod map_answers;
 mod pending_map;
 mod regions;
 mod session;
@@ -26,7 +28,7 @@ use pci::ConfigSpace;
 use rustix::io::Errno;
 
 pub use handover::{Handover, HandoverError, check_state};
-pub use lifeline::{Kept, Lifeline};
+pub use line::{Kept, Lifeline};
 pub use state::Server;
 
 use self::counters::Counters;
@@ -164,7 +166,7 @@ impl Server {
             out_of_service: false,
             choked: None,
             lifeline: None,
-            stand: lifeline::Stand::Loose,
+            stand: line::Stand::Loose,
         };
         if let Some(fd) = server.listener.take_connected() {
             let fd = PeerFd::new(fd, &server.session.deferred_closer);

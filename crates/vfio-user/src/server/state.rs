@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
-use super::lifeline::{Lifeline, Stand};
+use super::line::{Lifeline, Stand};
 use super::session::{Session, Signal};
 use crate::dma::Dma;
 use crate::stream::{Receiver, Sender};
