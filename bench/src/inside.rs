@@ -9,6 +9,7 @@
 pub mod realtek;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use ceiling::{Loop, thread_time};
@@ -117,7 +118,14 @@ impl Guest {
         } else {
             let mut config = e1000::Config::new(mac(number));
             config.negotiation = std::time::Duration::ZERO;
-            e1000::new(config)
+            let mut nic = e1000::new(config);
+            if spec.kept {
+                // For as long as the program runs.
+                let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
+                let kept = model::Kept::new(words, Arc::new(()));
+                assert!(nic.control.keep(kept), "an 82540EM can");
+            }
+            nic
         };
         let sink = NicSink {
             receive: Arc::clone(&nic.receive),
@@ -205,6 +213,8 @@ impl Guest {
         ] {
             self.write(at, value);
         }
+        // As after an answer.
+        self.nic.control.settled();
     }
 
     fn poke(&self, at: u64, word: u64) {

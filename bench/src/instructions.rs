@@ -65,6 +65,26 @@ fn cases() -> Vec<(&'static str, Spec)> {
             "82576 VFs, 60 bytes of UDP, bursts of 32",
             Spec::frames(60, RING, 32).between_vfs().of_udp(),
         ),
+        (
+            "82540EM with a keeper, 60 bytes, one by one",
+            Spec::frames(60, RING, 1).kept(),
+        ),
+        (
+            "82540EM with a keeper, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32).kept(),
+        ),
+        (
+            "82540EM with a keeper, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128).kept(),
+        ),
+        (
+            "82540EM with a keeper, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32).kept(),
+        ),
+        (
+            "82540EM with a keeper, 64 KiB of TSO, per segment",
+            tso.kept(),
+        ),
         mixed("82540EM, imix, bursts of 32", Mix::Imix, false),
         mixed(
             "82540EM, to two in turn, bursts of 32",

@@ -75,6 +75,8 @@ pub struct Spec {
     pub udp: bool,
     /// Lengths and receivers. Whole frames only.
     pub mix: Mix,
+    /// NICs that would go on after their process died. 82540EMs only.
+    pub kept: bool,
 }
 
 impl Spec {
@@ -88,7 +90,13 @@ impl Spec {
             vf: false,
             udp: false,
             mix: Mix::Alike,
+            kept: false,
         }
+    }
+
+    /// The same between NICs that would go on after their process died.
+    pub fn kept(self) -> Spec {
+        Spec { kept: true, ..self }
     }
 
     /// The same between VFs.

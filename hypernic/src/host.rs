@@ -270,6 +270,8 @@ impl Host {
         let mut nic = new.start(toward_wire, config.busy_poll, finished);
         if let Some(arrived) = arrived {
             self.go_on(config, member.as_ref(), &mut nic, arrived);
+        } else {
+            Self::revive(&mut nic);
         }
         if let Some(member) = member {
             member.stay(&nic);
@@ -346,7 +348,10 @@ impl Host {
             .map_err(|error| self.socket_error(config, &error))?;
         let task = self.workers.task(&config.name);
         let clock = Arc::clone(&self.clock);
-        Ok(NewNic::over_vfio_user(nic, nvm, server, clock, task))
+        // What is handed in as a descriptor ends with its worker, and a page of doorbells is not kept.
+        let lasts =
+            matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
+        Ok(NewNic::over_vfio_user(nic, nvm, server, clock, task, lasts))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

@@ -190,6 +190,7 @@ impl AllLeft {
 
     /// Closes what nobody has taken, and says what there is to say.
     pub(crate) fn end(self) {
+        keeper::end_lines();
         for complaint in &self.complaints {
             tracing::error!("{complaint}");
         }

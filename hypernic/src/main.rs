@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     if let Ok(Job::Serve(config, false)) = &job
         && config.keeper
     {
-        match keeper::start(keeper::Options::default()) {
+        match keeper::start(keeper_options()) {
             Ok(keeper::Role::Worker) => {}
             Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
             Err(error) => {
@@ -67,6 +67,16 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code() as u8)
         }
     }
+}
+
+/// A test that kills workers in quick succession says that short lives are as good as long ones.
+fn keeper_options() -> keeper::Options {
+    let mut options = keeper::Options::default();
+    let life = std::env::var("HYPERNIC_TEST_LIFE_MS").ok();
+    if let Some(life) = life.and_then(|life| life.parse().ok()) {
+        options.life = std::time::Duration::from_millis(life);
+    }
+    options
 }
 
 /// Does it. What is served was confined by these layers; what is only checked, by none.

@@ -5,6 +5,7 @@
 //! beside transmitting and register accesses.
 
 mod engine;
+mod lifeline;
 mod sink;
 mod vfio;
 mod vhost;
@@ -74,13 +75,14 @@ pub(crate) struct NewNic {
 }
 
 impl NewNic {
-    /// Joins a model and its vfio-user server.
+    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker.
     pub(crate) fn over_vfio_user(
         nic: Nic,
         nvm: Option<NvmFile>,
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
+        lasts: bool,
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -102,7 +104,9 @@ impl NewNic {
             task,
             sink,
             irq: Some(irq),
-            door: Box::new(|engine| Box::new(VfioDoor::new(server, control, nvm, engine))),
+            door: Box::new(move |engine| {
+                Box::new(VfioDoor::new(server, control, nvm, engine, lasts))
+            }),
         }
     }
 
@@ -205,6 +209,28 @@ impl RunningNic {
         body.link_shown = link;
         self.inbox.link.store(link, Ordering::Release);
         Ok(())
+    }
+
+    /// Goes on with what a worker that died has left, before it works. `None`: nothing.
+    pub(crate) fn revive(&mut self) -> Option<Result<u64, String>> {
+        /// This thread's, among those that a keeper watches: none serves so many workers.
+        const MARK: usize = 127;
+        let body = self.body.get_mut().as_mut()?;
+        let page = keeper::current()?;
+        // What kills this worker too is this NIC's.
+        let mark = page.thread(MARK);
+        if let Some(mark) = &mark {
+            mark.begin(page.nic(&self.name));
+        }
+        let went = body.door.revive();
+        if let Some(mark) = &mark {
+            mark.end();
+        }
+        if let Some(Ok(_)) = went {
+            body.link_shown = body.door.cable();
+            self.inbox.link.store(body.link_shown, Ordering::Release);
+        }
+        went
     }
 
     /// Gives it to its worker.

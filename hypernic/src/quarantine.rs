@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit, Work,
+    Control, Env, Kept, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit, Work,
 };
 
 /// Whether the NIC of that name is in quarantine.
@@ -67,6 +67,16 @@ impl Control for Slot {
     }
     fn load(&mut self, _env: &Env, _blob: &[u8]) -> Result<(), StateError> {
         Err(StateError::NoState)
+    }
+    fn keep(&mut self, _words: Kept) -> bool {
+        true
+    }
+    fn take_changed(&mut self) -> bool {
+        false
+    }
+    /// Its VMM keeps the connection, and reads ones.
+    fn recover(&mut self, _env: &Env, _blob: &[u8], _words: Kept) -> Result<u64, StateError> {
+        Ok(0)
     }
 }
 

@@ -4,6 +4,7 @@
 mod accepted;
 mod cut;
 mod place;
+mod publish;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -12,5 +13,6 @@ mod writer;
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
+pub use publish::Publish;
 pub use run::{Filled, Filler, Frames, Judged, RunPlan, Words, fill_lengths, fill_run};
 pub use writer::{Room, Storage, Writer};

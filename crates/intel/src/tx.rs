@@ -10,7 +10,7 @@ mod parser;
 mod run;
 mod scratch;
 
-pub use complete::{Completed, Sent, sent, write_back};
+pub use complete::{Completed, STATUS_AT, Sent, sent, write_back};
 pub use datapath::Habit;
 pub use desc::{Body, Desc, Format, Make, cmd};
 pub use fan_out::FanOut;

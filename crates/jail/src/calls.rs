@@ -22,7 +22,7 @@ macro_rules! calls {
 /// ([`threads::apart`]).
 pub const DATA: &[Call] = calls! {
     // VMMs' sockets.
-    SYS_recvmsg SYS_sendmsg
+    SYS_recvmmsg SYS_recvmsg SYS_sendmmsg SYS_sendmsg
     // Who is ready, and when.
     SYS_clock_gettime SYS_epoll_ctl SYS_epoll_pwait SYS_ppoll SYS_timerfd_settime
     // Interrupts, wakes, TAPs.
@@ -64,7 +64,7 @@ pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
     SYS_fchmod SYS_fchownat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
     // Descriptors.
-    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
+    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock SYS_pidfd_getfd SYS_pidfd_open
     SYS_socketpair SYS_timerfd_create
     // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
     SYS_capget SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp

@@ -10,10 +10,14 @@
 //! What has arrived is answered in three steps: [`Link::receive`]; [`Link::reply`], any number of times; [`Link::commit`], which
 //! is one store. A worker that dies before it has done nothing, and the next one finds the same arrival; one that dies after it
 //! has done all of it, and the next one sends what is left.
+//!
+//! What the server itself is goes with it: [`Held`], bytes and the numbers of descriptors, committed with an answer whenever it
+//! has changed. A connection without is one that the next worker closes. Beside all that are [`WORDS`] that are true as soon as
+//! they are stored, for what changes with every frame.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use rustix::io::Errno;
@@ -25,7 +29,13 @@ pub const READ: usize = 32 << 10;
 /// Bytes that may wait to be sent.
 pub const OUT: usize = 64 << 10;
 /// Words of the server's own that are committed with each answer.
-pub const NOTES: usize = 6;
+pub const NOTES: usize = 3;
+/// Words that are true as soon as they are stored.
+pub const WORDS: usize = 64;
+/// Descriptors that a server may hold, and bytes of what it is.
+pub const FILES: usize = 2560;
+/// See [`FILES`].
+pub const STATE: usize = 160 << 10;
 /// Descriptors that one receive can bring (the kernel's `SCM_MAX_FD`).
 const FDS: usize = 253;
 /// Bytes of a header of control data, and of what the kernel writes behind it.
@@ -54,6 +64,28 @@ struct Commit {
     /// Bytes of a message whose end has not come.
     rest: AtomicU64,
     notes: [AtomicU64; NOTES],
+    /// What the server is: 0 for nothing, or one more than the number of the place where it is.
+    held: AtomicU64,
+}
+
+/// What a server is, with the descriptors it holds.
+#[repr(C)]
+struct Place {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    numbers: UnsafeCell<[RawFd; FILES]>,
+    state: UnsafeCell<[u8; STATE]>,
+}
+
+/// What becomes of what the server is, with a commit.
+#[derive(Clone, Copy, Debug)]
+pub enum Held<'a> {
+    /// It is as it was.
+    Same,
+    /// It cannot go on in another worker.
+    Nothing,
+    /// It holds these descriptors, and is these bytes, one piece behind the other.
+    New(&'a [RawFd], &'a [&'a [u8]]),
 }
 
 /// The memory of one connection.
@@ -64,9 +96,11 @@ pub(crate) struct Memory {
     commits: [Commit; 2],
     /// Which of them is true.
     current: AtomicU32,
+    words: [AtomicU64; WORDS],
     arrived: [UnsafeCell<[u8; READ]>; 2],
     rests: [UnsafeCell<[u8; READ]>; 2],
     out: UnsafeCell<[u8; OUT]>,
+    places: [Place; 2],
 }
 
 // SAFETY: zeros are good for integers, null pointers and bytes. What is not atomic is in cells, which only the holder of the
@@ -106,6 +140,9 @@ pub struct Link {
     sends: u64,
     /// The end of what [`Link::reply`] was given.
     staged: u64,
+    /// The receive whose descriptors were taken, and the last of the worker before.
+    taken: u64,
+    resumed: u64,
 }
 
 impl Link {
@@ -117,6 +154,8 @@ impl Link {
             receives: latest(&memory.receives),
             sends: latest(&memory.sends),
             staged: 0,
+            taken: 0,
+            resumed: latest(&memory.receives),
         };
         link.staged = link.committed().end.load(Ordering::Acquire);
         link
@@ -125,9 +164,69 @@ impl Link {
     /// New memory that is shared with the children made from now on.
     pub(crate) fn memory() -> std::io::Result<&'static Memory> {
         let memory: &'static Memory = sys::share()?;
-        // The kernel writes its numbers even when the caller is about to be killed, but for a page that is not there.
-        sys::lock(memory, std::mem::offset_of!(Memory, arrived))?;
+        Self::pin(memory)?;
         Ok(memory)
+    }
+
+    /// The kernel writes its numbers even when the caller is about to be killed, but for a page that is not there.
+    pub(crate) fn pin(memory: &'static Memory) -> std::io::Result<()> {
+        sys::lock(memory, std::mem::offset_of!(Memory, arrived))
+    }
+
+    pub(crate) fn words_of(memory: &'static Memory) -> &'static [AtomicU64; WORDS] {
+        &memory.words
+    }
+
+    /// The words that are true as soon as they are stored.
+    pub fn words(&self) -> &'static [AtomicU64; WORDS] {
+        &self.memory.words
+    }
+
+    /// What the server was at the last commit: its descriptors, by their numbers, and its bytes. `None`: nothing that could go on.
+    pub fn held(&self) -> Option<(Vec<RawFd>, &[u8])> {
+        let place = self.held_at()?;
+        let place = &self.memory.places[place];
+        let files = place.files.load(Ordering::Acquire) as usize;
+        let bytes = place.bytes.load(Ordering::Acquire) as usize;
+        // SAFETY: `commit`, which takes `&mut self`, changes the other of the two.
+        let (numbers, state) = unsafe { (&*place.numbers.get(), &*place.state.get()) };
+        Some((numbers.get(..files)?.to_vec(), state.get(..bytes)?))
+    }
+
+    fn held_at(&self) -> Option<usize> {
+        let at = self.committed().held.load(Ordering::Acquire);
+        let at = usize::try_from(at.checked_sub(1)?).ok()?;
+        (at < 2).then_some(at)
+    }
+
+    /// All descriptors that the next worker would need, by their numbers.
+    pub(crate) fn all_numbers(&self) -> Vec<RawFd> {
+        let Some((mut all, _)) = self.held() else {
+            return Vec::new();
+        };
+        all.extend(self.descriptors());
+        all
+    }
+
+    /// Takes over what [`Self::held`] names, once: the worker before owned it and is dead. One that is not there stands for all
+    /// behind it.
+    pub fn take_held(&mut self, numbers: &[RawFd]) -> Vec<OwnedFd> {
+        let taken = numbers.iter().map_while(|number| sys::take_over(*number));
+        taken.collect()
+    }
+
+    /// Takes over the descriptors of the arrival; a second time there are none.
+    pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        if self.taken == self.receives {
+            return Vec::new();
+        }
+        let numbers = self.descriptors().into_iter();
+        self.taken = self.receives;
+        // Those that came in this process are here. (A thread that receives may not be allowed to ask.)
+        if self.receives > self.resumed {
+            return numbers.map(sys::came).collect();
+        }
+        numbers.map_while(sys::take_over).collect()
     }
 
     /// Forgets everything: another connection begins.
@@ -140,6 +239,7 @@ impl Link {
         for note in &commit.notes {
             store(note, 0);
         }
+        store(&commit.held, 0);
         self.flip();
         self.staged = end;
     }
@@ -254,20 +354,39 @@ impl Link {
         if self.backlog() + bytes.len() > OUT {
             return false;
         }
-        for &byte in bytes {
-            let at = self.staged as usize % OUT;
-            // SAFETY: within the cell, which nobody else changes; the kernel reads only what was committed before.
-            unsafe { self.memory.out.get().cast::<u8>().add(at).write(byte) };
-            self.staged += 1;
+        let at = self.staged as usize % OUT;
+        let (first, second) = bytes.split_at(bytes.len().min(OUT - at));
+        let out = self.memory.out.get().cast::<u8>();
+        // SAFETY: both pieces are within the cell, which nobody else changes; the kernel reads only what was committed before.
+        unsafe {
+            std::ptr::copy_nonoverlapping(first.as_ptr(), out.add(at), first.len());
+            std::ptr::copy_nonoverlapping(second.as_ptr(), out, second.len());
         }
+        self.staged += bytes.len() as u64;
         true
+    }
+
+    /// What is committed and not sent.
+    pub fn unsent(&self) -> Vec<u8> {
+        let (sent, end) = (self.sent(), self.committed().end.load(Ordering::Acquire));
+        // SAFETY: nobody changes the cell while we are borrowed.
+        let out = unsafe { &*self.memory.out.get() };
+        (sent..end).map(|at| out[at as usize % OUT]).collect()
+    }
+
+    /// Forgets what is committed and not sent: somebody else sends it.
+    pub fn forget_unsent(&mut self) {
+        let (rest, notes) = (self.rest().to_vec(), self.notes());
+        self.staged = self.sent();
+        self.commit(&rest, notes, Held::Nothing);
     }
 
     /// The arrival is done with, but for `rest`, and the replies are to be sent: all of it, or nothing if the worker dies first.
     ///
     /// # Panics
-    /// `rest` is longer than [`READ`].
-    pub fn commit(&mut self, rest: &[u8], notes: [u64; NOTES]) {
+    /// `rest` is longer than [`READ`], or what the server is than [`FILES`] and [`STATE`].
+    pub fn commit(&mut self, rest: &[u8], notes: [u64; NOTES], held: Held<'_>) {
+        let held = self.put_held(held);
         let other = 1 - self.current();
         let commit = self.next_commit();
         step();
@@ -281,7 +400,41 @@ impl Link {
         for (place, note) in commit.notes.iter().zip(notes) {
             store(place, note);
         }
+        store(&commit.held, held);
         self.flip();
+    }
+
+    /// Puts what the server is into the place that is not believed. Returns what a commit says of it.
+    fn put_held(&self, held: Held<'_>) -> u64 {
+        let before = self.committed().held.load(Ordering::Acquire);
+        let (files, pieces) = match held {
+            Held::Same => return before,
+            Held::Nothing => return 0,
+            Held::New(files, pieces) => (files, pieces),
+        };
+        let at = usize::from(self.held_at() == Some(0));
+        let place = &self.memory.places[at];
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        assert!(
+            files.len() <= FILES && len <= STATE,
+            "more than there is room for"
+        );
+        step();
+        let (numbers, mut to) = (
+            place.numbers.get().cast::<RawFd>(),
+            place.state.get().cast::<u8>(),
+        );
+        // SAFETY: of the two places this is the one that no commit names; nobody borrows it, and both lists fit.
+        unsafe {
+            std::ptr::copy_nonoverlapping(files.as_ptr(), numbers, files.len());
+            for piece in pieces {
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
+                to = to.add(piece.len());
+            }
+        }
+        store(&place.files, files.len() as u64);
+        store(&place.bytes, len as u64);
+        at as u64 + 1
     }
 
     /// How much of the stream has been sent.

@@ -28,6 +28,7 @@
 mod deaths;
 pub mod exact;
 mod handover;
+mod lines;
 mod shared;
 mod sys;
 
@@ -43,6 +44,7 @@ use rustix::net::{Shutdown, SocketType, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 
 pub use handover::{Handover, file_of};
+pub use lines::{Home, end as end_lines, line};
 pub use shared::{Before, NicId, Shared, Thread, current};
 
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
@@ -181,7 +183,8 @@ fn become_worker(keeper: Pid, shared: &'static Shared, inherited: &[RawFd]) -> i
 /// What the worker before has left open, and what no page names: it is of no use without that worker's memory. Its peers see
 /// that it is closed.
 fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<()> {
-    let kept = shared.left_open();
+    let mut kept = shared.left_open();
+    kept.extend(lines::find(shared));
     for fd in open_descriptors()? {
         if kept.contains(&fd) {
             continue;

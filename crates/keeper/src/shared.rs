@@ -106,7 +106,7 @@ impl Thread {
 }
 
 /// FNV-1a; 0 stands for "none", so it is not a value.
-fn key(name: &[u8]) -> u64 {
+pub(crate) fn key(name: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1)
 }
@@ -278,6 +278,13 @@ impl Shared {
     /// A descriptor is about to be closed.
     pub fn forget(&self, name: &[u8]) {
         if let Some(record) = self.find(name) {
+            record.key.store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn forget_key(&self, key: u64) {
+        let is = |record: &&KeptRecord| record.key.load(Ordering::Acquire) == key;
+        if let Some(record) = self.kept.iter().find(is) {
             record.key.store(0, Ordering::Release);
         }
     }

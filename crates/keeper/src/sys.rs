@@ -34,6 +34,25 @@ pub(crate) fn share<T: Shareable>() -> io::Result<&'static T> {
     Ok(unsafe { &*base.cast::<T>() })
 }
 
+/// The memory that a file has, shared with everybody who has the file. It stays until the process ends, and is in no core dump.
+///
+/// The file is as long as `T` at least, and nobody cuts it off: it is in memory, and only workers have it.
+pub(crate) fn share_file<T: Shareable>(file: BorrowedFd<'_>) -> io::Result<&'static T> {
+    let len = size_of::<T>();
+    if rustix::fs::fstat(file)?.st_size < i64::try_from(len).unwrap_or(i64::MAX) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours. Mappings are aligned to pages.
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) }?;
+    // SAFETY: the advice changes nothing in the mapping, which is ours.
+    let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxDontDump) };
+    // SAFETY: the mapping is long enough and never unmapped; `Shareable` says that what changes under a shared reference is atomic or
+    // in a cell. What is in the file was written through the same type, or is zeros; all bytes are values of its integers.
+    Ok(unsafe { &*base.cast::<T>() })
+}
+
 /// Makes a child with a copy of our memory and with our table of descriptors, not a copy of that. `None`: we are the child.
 ///
 /// The caller is the only thread of its process.
@@ -56,6 +75,14 @@ pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
     let open = number > 2 && unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
     // SAFETY: it is open, and its owner has left it to us (above).
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Takes a descriptor that the kernel has given to this process just now, in a message.
+///
+/// Each is taken once: its caller notes of which message it has taken them.
+pub(crate) fn came(number: RawFd) -> OwnedFd {
+    // SAFETY: the kernel opened it for us, and nobody else knows its number yet.
+    unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 /// Asks the kernel about a number, which may be that of no open file.

@@ -10,7 +10,9 @@
 //! is only *noted* by the access ([`Control::take_work`]) and done after the answer has left.
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use frame::{Batch, Caps, Counted, Cut, Frame, Run, Sink, Wake};
 use guest_mem::Memory;
@@ -134,6 +136,45 @@ pub struct Peeked {
     pub value: u32,
 }
 
+/// Words of a [`Kept`].
+pub const KEPT: usize = 64;
+
+/// Words in memory that outlives the process, for what a NIC must know of itself after its process died at any instruction. All
+/// of them are true as soon as they are stored.
+#[derive(Clone)]
+pub struct Kept {
+    words: &'static [AtomicU64; KEPT],
+    /// Has the memory for as long as somebody may store there.
+    _home: Arc<dyn Any + Send + Sync>,
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.words).finish()
+    }
+}
+
+impl Kept {
+    /// These words, which are not another's as long as `home` is.
+    pub fn new(words: &'static [AtomicU64; KEPT], home: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { words, _home: home }
+    }
+
+    /// A word as it is.
+    pub fn get(&self, at: usize) -> u64 {
+        self.words[at].load(Ordering::Acquire)
+    }
+
+    /// Stores a word: behind all stores before this in the program, and before all behind it, as far as somebody can tell who
+    /// looks after this thread was killed.
+    #[inline]
+    pub fn put(&self, at: usize, value: u64) {
+        self.words[at].store(value, Ordering::Release);
+        // A processor's stores of one thread are complete in order when it takes an interrupt; the compiler is to keep it too.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
 /// The register side. Owned by the thread that serves the VMM's socket.
 pub trait Control: Send + Counted {
     /// Answers a read of `data.len()` bytes at `offset` of BAR `bar`. Any size and alignment.
@@ -177,6 +218,29 @@ pub trait Control: Send + Counted {
     /// Times in it are relative, so another clock may go on. Not in it: what was configured,
     /// counters, PCI configuration space (its owner saves that), frames that wait with others.
     fn save(&self, env: &Env) -> Vec<u8>;
+    /// From now on, keeps in `words` what a NIC that goes on after its process died must know beside its saved state. `false`: this
+    /// one cannot go on.
+    fn keep(&mut self, words: Kept) -> bool {
+        let _ = words;
+        false
+    }
+    /// Whether accesses since the last call have changed something that the words do not tell, so that it is to be saved again
+    /// before the answers leave.
+    fn take_changed(&mut self) -> bool {
+        true
+    }
+    /// What was answered so far will not be asked again, should the process die: it is saved, or in the words.
+    fn settled(&mut self) {}
+    /// Becomes what a NIC was whose process died: `blob` was saved when something changed last, and `words` are as it left them.
+    /// Keeps them from now on. Accesses that were made and not answered are made again behind this. Returns how many frames were
+    /// perhaps under way; they are lost if they had not arrived.
+    ///
+    /// # Errors
+    /// As [`Control::load`].
+    fn recover(&mut self, env: &Env, blob: &[u8], words: Kept) -> Result<u64, StateError> {
+        let _ = (env, blob, words);
+        Err(StateError::NoState)
+    }
     /// Becomes what was saved, by this or another program, on this or another host. Sets line and
     /// timer accordingly and notes the work that was left; the caller does it as after a register
     /// access.

@@ -39,6 +39,9 @@ struct State {
     at_work: bool,
     /// All that has not ended, the one being ended included.
     left: usize,
+    /// What comes waits until it is let go.
+    holds: bool,
+    held: Vec<Thing>,
 }
 
 /// Ends the things of one server's peers. Clones are the same.
@@ -76,12 +79,50 @@ impl DeferredCloser {
         self.note(true);
         {
             let mut state = self.state.lock();
-            state.waiting.push(Box::new(thing));
             state.left += 1;
+            if state.holds {
+                state.held.push(Box::new(thing));
+                return;
+            }
+            state.waiting.push(Box::new(thing));
             if std::mem::replace(&mut state.at_work, true) {
                 return;
             }
         }
+        self.begin();
+    }
+
+    /// Ends these soon.
+    pub fn bury_all(&self, fds: Vec<OwnedFd>) {
+        for fd in fds {
+            self.bury(fd);
+        }
+    }
+
+    /// From now on nothing ends before [`Self::let_go`]: the number of a descriptor that is closed may be another's at once, and
+    /// who looks for what this process had would take that for it.
+    pub fn hold(&self, holds: bool) {
+        self.state.lock().holds = holds;
+    }
+
+    /// Ends what has come so far.
+    pub fn let_go(&self) {
+        {
+            let mut state = self.state.lock();
+            if state.held.is_empty() {
+                return;
+            }
+            let held = std::mem::take(&mut state.held);
+            state.waiting.extend(held);
+            if std::mem::replace(&mut state.at_work, true) {
+                return;
+            }
+        }
+        self.begin();
+    }
+
+    /// Has a thread do it.
+    fn begin(&self) {
         let idle = IDLE.lock().pop();
         if idle.is_some_and(|(_, idle)| idle.send(self.clone()).is_ok()) {
             return;

@@ -137,22 +137,39 @@ impl<H: Framed> Receiver<H> {
         self.end += n;
         self.bytes += n as u64;
         for message in control.drain() {
-            let RecvAncillaryMessage::ScmRights(fds) = message else {
-                continue;
-            };
-            let owner = self.last_message();
-            let mut held = self.fds.iter().filter(|(o, _)| *o == owner).count();
-            for fd in fds {
-                if held < MAX_FDS {
-                    held += 1;
-                    self.fds.push((owner, fd));
-                } else {
-                    self.surplus_fds += 1;
-                    self.deferred_closer.bury(fd);
-                }
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.note_fds(fds);
             }
         }
         Ok(Filled::Data)
+    }
+
+    /// Takes what another has received, as if it had come from a socket now.
+    pub fn accept(&mut self, bytes: &[u8], fds: impl Iterator<Item = OwnedFd>) {
+        self.calls += 1;
+        self.make_room();
+        if self.buf.len() - self.end < bytes.len() {
+            self.buf.resize(self.end + bytes.len(), 0);
+        }
+        self.buf[self.end..][..bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+        self.bytes += bytes.len() as u64;
+        self.note_fds(fds);
+    }
+
+    /// Descriptors that came with the last bytes.
+    fn note_fds(&mut self, fds: impl Iterator<Item = OwnedFd>) {
+        let owner = self.last_message();
+        let mut held = self.fds.iter().filter(|(o, _)| *o == owner).count();
+        for fd in fds {
+            if held < MAX_FDS {
+                held += 1;
+                self.fds.push((owner, fd));
+            } else {
+                self.surplus_fds += 1;
+                self.deferred_closer.bury(fd);
+            }
+        }
     }
 
     /// Start of the last message of which the buffer holds a byte.
@@ -295,6 +312,12 @@ impl Sender {
     /// Bytes not sent yet.
     pub fn backlog(&self) -> usize {
         self.buf.len() - self.sent
+    }
+
+    /// Forgets what was appended: another sends it.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.sent = 0;
     }
 
     /// What is not sent yet. `None`: descriptors are to leave with it.

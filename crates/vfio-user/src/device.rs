@@ -133,6 +133,20 @@ pub trait Device {
         let _ = (token, result);
     }
 
+    /// Whether register accesses or work since the last call have changed something of which another process must be told that
+    /// is to go on with the device. It is then asked for its [`state`](Self::state).
+    fn has_changed(&mut self) -> bool {
+        true
+    }
+
+    /// What another process needs to go on with it. `None`: it cannot go on.
+    fn state(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// All accesses so far are true for whoever goes on.
+    fn settled(&mut self) {}
+
     /// Does what register accesses have scheduled. Called after all replies of a batch were sent,
     /// so it may take its time, within bounds: other devices may share the thread.
     fn work(&mut self) -> Work {

@@ -119,8 +119,11 @@ pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
 pub use interrupts::Interrupts;
 pub use interrupts::shown::VectorInfo;
+pub use peer::stream::Filled;
 pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
-pub use server::{Handover, HandoverError, Look, Progress, Server, ServerError, check_state};
+pub use server::{
+    Handover, HandoverError, Kept, Lifeline, Look, Progress, Server, ServerError, check_state,
+};
 
 pub use guest_mem;
 pub use pci;

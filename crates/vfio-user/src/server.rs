@@ -5,6 +5,9 @@ mod counters;
 mod handover;
 mod irqs;
 mod kept_maps;
+mod lifeline;
+mod line;
+mod map_answers;
 mod pending_map;
 mod regions;
 mod session;
@@ -25,6 +28,7 @@ use pci::ConfigSpace;
 use rustix::io::Errno;
 
 pub use handover::{Handover, HandoverError, check_state};
+pub use line::{Kept, Lifeline};
 pub use state::Server;
 
 use self::counters::Counters;
@@ -145,6 +149,7 @@ impl Server {
             max_data: MAX_DATA,
             write_multiple: false,
             next_token: SIGNAL,
+            changed: true,
         };
         let mut server = Self {
             session,
@@ -160,6 +165,8 @@ impl Server {
             spare,
             out_of_service: false,
             choked: None,
+            lifeline: None,
+            stand: line::Stand::Loose,
         };
         if let Some(fd) = server.listener.take_connected() {
             let fd = PeerFd::new(fd, &server.session.deferred_closer);
@@ -243,13 +250,17 @@ impl Server {
         }
         self.pump_dma(device);
         self.session.look_at_doorbells(device);
-        let work = device.work();
+        let work = match self.is_between() {
+            true => Work::Idle,
+            false => device.work(),
+        };
         let mut rung = false;
         if let Some(doorbells) = &mut self.session.shape.doorbells {
             doorbells.publish(device);
             // Rung while the device worked: nothing else would notice soon.
             rung = doorbells.bell().is_some_and(MappedDoorbells::rung);
         }
+        self.commit_changes(device);
         // The device may have asked for DMA from its work, and what that brings may be new work.
         let delivered = self.session.engine.has_new() && self.pump_dma(device);
         let waiting = self
@@ -350,19 +361,20 @@ impl Server {
 
     /// Reads once, if it may, and answers what is complete.
     fn serve(&mut self, device: &mut dyn Device, budget: usize, may_read: bool) -> usize {
-        let Some(connection) = &mut self.connection else {
-            return 0;
-        };
         let mut gone = None;
         let mut used = 0;
         let mut read = !may_read;
         loop {
+            let full = self.backlog() >= MAX_BACKLOG;
+            let Some(connection) = &mut self.connection else {
+                return 0;
+            };
             if !self.session.resume_map(device, &mut connection.tx) {
                 break;
             }
             // A client that does not read its replies is not listened to until it does.
-            if connection.tx.backlog() >= MAX_BACKLOG || connection.watching_out {
-                match connection.tx.flush(connection.socket.as_fd()) {
+            if full || connection.watching_out {
+                match self.commit_and_flush(device) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(errno) => {
@@ -371,6 +383,9 @@ impl Server {
                     }
                 }
             }
+            let Some(connection) = &mut self.connection else {
+                return 0;
+            };
             // Nor one whose descriptors come faster than they are closed; those that do not close at
             // all are the end of it.
             let closer = &self.session.deferred_closer;
@@ -411,7 +426,14 @@ impl Server {
                 break;
             }
             read = true;
-            match connection.rx.fill(connection.socket.as_fd()) {
+            // What came before is to be committed before more comes.
+            if self.lifeline.is_some()
+                && let Err(errno) = self.commit_and_flush(device)
+            {
+                gone = Some(socket_gone(errno));
+                break;
+            }
+            match self.fill() {
                 Ok(Filled::Data) => {}
                 Ok(Filled::Empty) => break,
                 Ok(Filled::Closed) => {
@@ -425,8 +447,8 @@ impl Server {
             }
         }
         if gone.is_none()
-            && connection.tx.backlog() > 0
-            && let Err(errno) = connection.tx.flush(connection.socket.as_fd())
+            && (used > 0 || self.backlog() > 0)
+            && let Err(errno) = self.commit_and_flush(device)
         {
             gone = Some(socket_gone(errno));
         }
@@ -508,8 +530,8 @@ impl Server {
                 watching_out: false,
             });
         }
+        let out = self.backlog() > 0 && !self.is_between();
         if let Some(connection) = &mut self.connection {
-            let out = connection.tx.backlog() > 0;
             let paused = self.session.pending_map.is_some();
             if let Some(bell) = connection.map_bell.take_if(|_| !paused)
                 && let Some(set) = &self.set
@@ -522,29 +544,6 @@ impl Server {
                 && let Err(errno) = self.rewatch(Source::Main)
             {
                 self.disconnect(device, socket_gone(errno));
-            }
-        }
-    }
-
-    /// An eventfd of the client's masks or unmasks a vector.
-    fn serve_signal(&mut self, token: u64) {
-        let Some(at) = self.signals.iter().position(|s| s.token == token) else {
-            return;
-        };
-        let signal = &self.signals[at];
-        match event::try_take(signal.fd.as_fd()) {
-            Ok(_) => self
-                .session
-                .irq
-                .0
-                .mask(signal.index, signal.vector, signal.mask),
-            // Another thread has taken it.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => {
-                // It would wake us without end.
-                self.session.counters.bad_eventfd += 1;
-                let signal = self.signals.swap_remove(at);
-                self.end(signal.fd.as_fd());
             }
         }
     }

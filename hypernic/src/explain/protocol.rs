@@ -17,6 +17,8 @@ super::reason::reasons! { VFIO_USER, "nic":
     Count info_requests "Questions of the VMM about the device",
     Count clients "VMMs that connected",
     Count clients_gone "VMMs that left",
+    Count recoveries "Workers that died, and after which this NIC went on with its VMM (with a keeper)",
+    Count recovered_unsure "Frames that were under way when the worker before died: sent or not, none is sent twice",
     Count recv_calls "System calls that read the socket",
     Count send_calls "System calls that wrote to the socket",
     Count bytes_in "Bytes read from the socket",

@@ -41,6 +41,17 @@ impl Host {
         }
     }
 
+    /// Has a NIC that was made just now go on where a worker that died has left it.
+    pub(super) fn revive(nic: &mut RunningNic) {
+        match nic.revive() {
+            Some(Ok(unsure)) => {
+                tracing::info!(nic = %nic.name(), unsure, "goes on where the worker that died has left it");
+            }
+            Some(Err(why)) => tracing::error!(nic = %nic.name(), "its VMM loses it: {why}"),
+            None => {}
+        }
+    }
+
     /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
     /// Returns how many NICs that are.
     pub fn let_go(&self) -> usize {

@@ -73,6 +73,14 @@ pub(super) trait Door: Send {
         let _ = arrived;
         Err("there is another kind of NIC in its place".into())
     }
+    /// Goes on with the client of a worker that has died, and tells how many frames were under way then. `None`: there is none.
+    fn revive(&mut self) -> Option<Result<u64, String>> {
+        None
+    }
+    /// Whether its cable is in, as its model has it.
+    fn cable(&self) -> bool {
+        true
+    }
     /// What it counts.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
     /// Its registers, looked at without effect; a door that has none shows none.

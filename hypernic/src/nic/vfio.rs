@@ -1,6 +1,7 @@
 //! A NIC over vfio-user: a PCI function.
 
 use std::io;
+use std::sync::Arc;
 
 use frame::Counted;
 use model::{Control, Interrupts, PciState, Peeked, Pme, ResetKind, Watch};
@@ -11,6 +12,7 @@ use vfio_user::{
 };
 
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
+use super::lifeline::{Found, Line};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::worker::TRIED;
@@ -38,6 +40,11 @@ pub(super) struct VfioDoor {
     server: Server,
     board: Board,
     looks: Looks,
+    /// What a worker that died has left of its client.
+    left: Option<Found>,
+    /// Clients that this NIC went on with after their worker had died, and frames that were under way then.
+    recoveries: u64,
+    unsure: u64,
 }
 
 /// The model as the server's device.
@@ -46,6 +53,8 @@ struct Board {
     control: Box<dyn Control>,
     nvm: Option<NvmFile>,
     pci: PciState,
+    /// The cable is in.
+    link: bool,
 }
 
 impl VfioDoor {
@@ -54,6 +63,7 @@ impl VfioDoor {
         control: Box<dyn Control>,
         nvm: Option<NvmFile>,
         engine: Engine,
+        lasts: bool,
     ) -> Self {
         if keeper::current().is_some() {
             // A client that is to go on in another worker has its memory mapped there again.
@@ -64,11 +74,30 @@ impl VfioDoor {
             control,
             nvm,
             pci: PciState::default(),
+            link: true,
         };
-        Self {
+        let found = lasts.then(|| Found::of(&board.engine.name)).flatten();
+        let mut door = Self {
             server,
             board,
             looks: Looks::default(),
+            left: None,
+            recoveries: 0,
+            unsure: 0,
+        };
+        match found {
+            Some(found) if found.left.is_some() => door.left = Some(found),
+            Some(found) => door.hold_on(found),
+            None => {}
+        }
+        door
+    }
+
+    /// Serves so that another worker can go on, if the model is one that can.
+    fn hold_on(&mut self, found: Found) {
+        if self.board.control.keep(found.words()) {
+            let (link, _home) = (found.link, found.home);
+            self.server.hold_on(Box::new(Line { link, _home }));
         }
     }
 }
@@ -117,6 +146,7 @@ impl Door for VfioDoor {
     }
 
     fn set_link(&mut self, up: bool) {
+        self.board.link = up;
         self.board.control.set_link(&self.board.engine.env, up);
     }
 
@@ -146,6 +176,7 @@ impl Door for VfioDoor {
     }
 
     fn leave(&mut self) -> Option<Left> {
+        self.server.let_go_of_lifeline();
         let client = match self.server.hand_over() {
             Ok(client) => client,
             Err(HandoverError::NoClient) => return None,
@@ -175,7 +206,44 @@ impl Door for VfioDoor {
         })
     }
 
+    fn revive(&mut self) -> Option<Result<u64, String>> {
+        let Found {
+            mut link,
+            home,
+            left,
+        } = self.left.take()?;
+        let left = left?;
+        let words = model::Kept::new(home.words(), Arc::clone(&home) as _);
+        let client = vfio_user::Handover {
+            state: left.client,
+            files: link.take_held(&left.numbers),
+        };
+        let mut unsure = 0;
+        let load = |board: &mut Board| {
+            let (cable, state) = left.device.split_first().ok_or("it is empty")?;
+            board.link = *cable != 0;
+            let env = &board.engine.env;
+            let loaded = board.control.recover(env, state, words);
+            unsure = loaded.map_err(|error| error.to_string())?;
+            Ok(())
+        };
+        let line = Box::new(Line { link, _home: home });
+        let went = self
+            .server
+            .go_on_after_death(&mut self.board, line, client, load);
+        if went.is_ok() {
+            (self.recoveries, self.unsure) = (1, unsure);
+        }
+        Some(went.map(|()| unsure).map_err(|error| error.to_string()))
+    }
+
+    fn cable(&self) -> bool {
+        self.board.link
+    }
+
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("recoveries", self.recoveries);
+        visit("recovered_unsure", self.unsure);
         self.board.control.counters(visit);
         self.server.counters(visit);
         self.board.engine.env.memory.counters(visit);
@@ -271,6 +339,20 @@ impl Device for Board {
                 len >> 20
             );
         }
+    }
+
+    fn has_changed(&mut self) -> bool {
+        self.control.take_changed()
+    }
+
+    fn state(&mut self) -> Option<Vec<u8>> {
+        let mut state = vec![u8::from(self.link)];
+        state.extend(self.control.save(&self.engine.env));
+        Some(state)
+    }
+
+    fn settled(&mut self) {
+        self.control.settled();
     }
 
     fn work(&mut self) -> ServerWork {

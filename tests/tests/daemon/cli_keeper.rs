@@ -13,9 +13,10 @@ use vfio_user::Client;
 const LIFE: Duration = Duration::from_millis(1300);
 
 fn kept(socket: &Path) -> Daemon {
+    // Of a model that ends with its worker.
     let launch = Launch::new()
         .unwrap()
-        .args(["run", "--keeper", "--port", "null"]);
+        .args(["run", "--keeper", "--port", "null", "--model", "82576"]);
     launch.arg("--socket-path").arg(socket).start().unwrap()
 }
 
@@ -89,7 +90,7 @@ fn a_nic_in_whose_turns_the_worker_dies_twice_is_quarantined() {
     let control = dir.path().join("control.sock");
     let toml = format!(
         "workers = 1\nkeeper = true\ncontrol = {control:?}\n\
-         [[nic]]\nname = \"bad\"\nmodel = \"e1000\"\nsocket-path = {bad:?}\nport = \"null\"\n\
+         [[nic]]\nname = \"bad\"\nmodel = \"82576\"\nsocket-path = {bad:?}\nport = \"null\"\n\
          [[nic]]\nname = \"good\"\nmodel = \"e1000\"\nsocket-path = {good:?}\nport = \"null\"\n"
     );
     let file = dir.path().join("host.toml");

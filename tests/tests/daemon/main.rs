@@ -3,6 +3,7 @@
 
 mod cli_config;
 mod cli_control;
+mod cli_crash;
 mod cli_errors;
 mod cli_fair;
 mod cli_guards;

@@ -3,8 +3,9 @@
 use frame::Cut;
 use guest_mem::{View, WriteWindow};
 
-use crate::ring::{Ring, SIZE};
-use crate::rx::run::{AHEAD, Buffers, Filled, Words, find_buffers};
+use crate::ring::Ring;
+use crate::rx::publish::Publish;
+use crate::rx::run::{AHEAD, Buffers, Filled, Words, behind, find_buffers, publish};
 
 /// Writes segments of `cut` from number `from` on into the buffers of `ring` from its head on, of which `free` are ours,
 /// each with `more` zeros behind it, and writes their descriptors back. What these say is `words` by the length in the
@@ -15,6 +16,7 @@ pub fn fill_cut(
     (cut, from): (&Cut<'_>, usize),
     more: usize,
     words: impl Fn(usize) -> Words,
+    by: &impl Publish,
 ) -> Filled {
     let mut ring = *ring;
     let mut filled = Filled::default();
@@ -43,13 +45,16 @@ pub fn fill_cut(
             last = len;
             copied += 1;
         }
-        let write = |window: WriteWindow<'_>| match last == longest {
-            true => full.write_to(&window, first, copied),
-            false => {
-                let behind = first.wrapping_add((copied as u64 - 1) * SIZE);
-                full.write_to(&window, first, copied - 1)
-                    && words(last).write_to(&window, behind, 1)
-            }
+        let write = |window: WriteWindow<'_>| {
+            let write = |from: usize, n: usize| {
+                let at = behind(first, from);
+                if last == longest || from + n < copied {
+                    return full.write_to(&window, at, n);
+                }
+                full.write_to(&window, at, n - 1)
+                    && words(last).write_to(&window, behind(at, n - 1), 1)
+            };
+            publish(by, view, (&ring, first), copied, write)
         };
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;

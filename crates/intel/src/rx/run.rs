@@ -11,6 +11,7 @@ use guest_mem::{
 use wire::{SimpleV4, Sum};
 
 use crate::ring::{Ring, SIZE};
+use crate::rx::publish::Publish;
 use crate::verdict::verdict_of;
 
 /// Descriptors read ahead of the copies, so that their buffers' first lines are under way.
@@ -24,9 +25,8 @@ pub trait Filler {
     /// this.
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize;
 
-    /// Writes back the descriptors of the frames just copied, all that were or the first `n`; the first descriptor is at
-    /// `at`.
-    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool;
+    /// Writes back `n` descriptors of the frames just copied, from number `from` on; the first descriptor is at `at`.
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool;
 }
 
 /// Frames of a run: where they are, and how each begins.
@@ -70,6 +70,34 @@ pub enum Words {
     Both([u64; 2]),
 }
 
+/// Where the descriptor is that is `n` behind the one at `at`.
+#[inline(always)]
+pub(super) fn behind(at: u64, n: usize) -> u64 {
+    at.wrapping_add(n as u64 * SIZE)
+}
+
+/// Has `write` write back `n` descriptors, the first of which has the number and the address `first`: it is told where to begin, and
+/// how many. Whether it did.
+#[inline(always)]
+pub(super) fn publish(
+    to: &impl Publish,
+    view: &View<'_>,
+    (ring, at): (&Ring, u64),
+    n: usize,
+    write: impl Fn(usize, usize) -> bool,
+) -> bool {
+    let done = match to.begins(view, (ring.head, at), n) {
+        true => (n == 1 || write(1, n - 1)) && write(0, 1),
+        false => write(0, n),
+    };
+    to.ended(if done {
+        ring.behind(n as u32)
+    } else {
+        ring.head
+    });
+    done
+}
+
 impl Filler for Words {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
@@ -77,8 +105,8 @@ impl Filler for Words {
     }
 
     #[inline(always)]
-    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
-        self.write_to(to, at, n)
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
+        self.write_to(to, behind(at, from), n)
     }
 }
 
@@ -121,8 +149,9 @@ impl Filler for Lengths {
     }
 
     #[inline(always)]
-    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
-        let second = &self.second[..n];
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
+        let second = &self.second[from..from + n];
+        let at = behind(at, from);
         match self.words {
             Words::Second(_) => to.store_words(at.wrapping_add(8), SIZE as usize, second),
             Words::Both([first, _]) => {
@@ -244,10 +273,11 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
     }
 
     #[inline(always)]
-    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
-        let second = &self.second[..n];
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
+        let second = &self.second[from..from + n];
+        let at = behind(at, from);
         match self.both {
-            true => to.store_pairs(at, SIZE as usize, &self.first[..n], second),
+            true => to.store_pairs(at, SIZE as usize, &self.first[from..from + n], second),
             false => to.store_words(at.wrapping_add(8), SIZE as usize, second),
         }
     }
@@ -337,14 +367,14 @@ pub fn fill_run(
     (ring, free): (&Ring, u32),
     run: &Run<'_>,
     len: usize,
-    filler: impl Filler,
+    (filler, to): (impl Filler, &impl Publish),
 ) -> Filled {
     match run.count().min(free as usize) {
-        1 => return fill_one(view, ring, run, len, filler).unwrap_or_default(),
-        most if most <= FEW => return fill::<FEW>(view, (ring, free), run, len, filler),
+        1 => return fill_one(view, ring, run, len, (filler, to)).unwrap_or_default(),
+        most if most <= FEW => return fill::<FEW>(view, (ring, free), run, len, (filler, to)),
         _ => {}
     }
-    fill::<AHEAD>(view, (ring, free), run, len, filler)
+    fill::<AHEAD>(view, (ring, free), run, len, (filler, to))
 }
 
 /// As [`fill_run`], of frames that have lengths of their own, with `more` zeros behind each. Descriptors say `words` and, from
@@ -355,6 +385,7 @@ pub fn fill_lengths(
     ours: (&Ring, u32),
     run: &Run<'_>,
     (words, shift, more): (Words, u32, usize),
+    to: &impl Publish,
 ) -> Filled {
     let filler = Lengths {
         words,
@@ -362,7 +393,7 @@ pub fn fill_lengths(
         more,
         second: [0; AHEAD],
     };
-    fill::<AHEAD>(view, ours, run, run.frame_len() + more, filler)
+    fill::<AHEAD>(view, ours, run, run.frame_len() + more, (filler, to))
 }
 
 /// As [`fill_run`], of one frame, which is what interactive traffic sends.
@@ -372,7 +403,7 @@ fn fill_one(
     ring: &Ring,
     run: &Run<'_>,
     len: usize,
-    mut filler: impl Filler,
+    (mut filler, by): (impl Filler, &impl Publish),
 ) -> Option<Filled> {
     let first = ring.address(ring.head);
     let addr = view.read_run(first, SIZE)?.firsts().next()?;
@@ -386,8 +417,12 @@ fn fill_one(
         heads: &heads[..1],
         lens: run.lens(),
     };
-    let done = filler.copy(frames, &to, &[place]) == 1
-        && filler.write_back(&view.write_window(first)?, first, 1);
+    if filler.copy(frames, &to, &[place]) != 1 {
+        return None;
+    }
+    let window = view.write_window(first)?;
+    let write = |from, n| filler.write_back(&window, first, from, n);
+    let done = publish(by, view, (ring, first), 1, write);
     done.then_some(Filled {
         frames: 1,
         fetched: 1,
@@ -400,7 +435,7 @@ fn fill<const N: usize>(
     (ring, mut free): (&Ring, u32),
     run: &Run<'_>,
     len: usize,
-    mut filler: impl Filler,
+    (mut filler, by): (impl Filler, &impl Publish),
 ) -> Filled {
     let mut ring = *ring;
     let mut filled = Filled::default();
@@ -421,7 +456,10 @@ fn fill<const N: usize>(
         let Buffers { first, to, found } = buffers;
         filled.fetched += most as u64;
         let copied = filler.copy(frames, &to, &places[..found]);
-        let write = |window: WriteWindow<'_>| filler.write_back(&window, first, copied);
+        let write = |window: WriteWindow<'_>| {
+            let write = |from, n| filler.write_back(&window, first, from, n);
+            publish(by, view, (&ring, first), copied, write)
+        };
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;
         }

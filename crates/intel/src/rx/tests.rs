@@ -103,7 +103,7 @@ impl Lab {
         let placed = writer.put(&mut self.room, &self.put, (&frame, &accepted), |_| {
             (described, 0)
         });
-        assert_eq!(writer.flush(&mut self.room), 0);
+        assert_eq!(writer.flush(&mut self.room, &()), 0);
         writer.end();
         placed
     }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use guest_mem::{View, WriteSlice, WriteWindow};
 
 use crate::ring::{Fetcher, Ring, SIZE};
+use crate::rx::publish::Publish;
 
 /// Descriptors read at once at least: a cache line of them.
 const LEAST_FETCH: u32 = 4;
@@ -180,15 +181,15 @@ impl<'v> Writer<'v> {
         all
     }
 
-    /// Writes back all that was filled. Returns how many words were not in reach.
+    /// Writes back all that was filled, as `by` wants it. Returns how many words were not in reach.
     #[inline]
-    pub fn flush(&mut self, room: &mut Room) -> u64 {
+    pub fn flush(&mut self, room: &mut Room, by: &impl Publish) -> u64 {
         if self.storage.second.is_empty() {
             return 0;
         }
         let Storage { first, second, .. } = &mut *self.storage;
         let to = (self.view, &mut self.ring_window);
-        let faults = write_back(to, &room.ring, room.first, first, second);
+        let faults = publish(by, to, (&room.ring, room.first), first, second);
         room.first = room.ring.head;
         first.clear();
         second.clear();
@@ -198,10 +199,41 @@ impl<'v> Writer<'v> {
     /// Writes back descriptors from `index` on, in the ring's order: each one's second word, with DD in it,
     /// after its first, where there are first words. Returns how many words were not in reach.
     #[inline]
-    pub fn write_back(&mut self, ring: &Ring, index: u32, first: &[u64], second: &[u64]) -> u64 {
+    pub fn write_back(
+        &mut self,
+        (ring, index): (&Ring, u32),
+        first: &[u64],
+        second: &[u64],
+        by: &impl Publish,
+    ) -> u64 {
         let to = (self.view, &mut self.ring_window);
-        write_back(to, ring, index, first, second)
+        publish(by, to, (ring, index), first, second)
     }
+}
+
+/// As [`write_back`], as `by` wants it.
+#[inline]
+fn publish<'v>(
+    by: &impl Publish,
+    (view, known): (&'v View<'v>, &mut Option<WriteWindow<'v>>),
+    (ring, index): (&Ring, u32),
+    first: &[u64],
+    second: &[u64],
+) -> u64 {
+    let at = Ring {
+        head: index,
+        ..*ring
+    };
+    let faults = if by.begins(view, (index, ring.address(index)), second.len()) {
+        let rest = first.get(1..).unwrap_or(&[]);
+        let head = first.get(..1).unwrap_or(&[]);
+        write_back((view, known), ring, ring.next(index), rest, &second[1..])
+            + write_back((view, known), ring, index, head, &second[..1])
+    } else {
+        write_back((view, known), ring, index, first, second)
+    };
+    by.ended(at.behind(second.len() as u32));
+    faults
 }
 
 /// As [`Writer::write_back`], with the window of the last descriptor.

@@ -13,7 +13,7 @@ use crate::ring::{DD, Ring, SIZE};
 use crate::stats::Tally;
 
 /// Where the status byte is in a descriptor, of any kind.
-pub(crate) const STATUS_AT: u64 = 12;
+pub const STATUS_AT: u64 = 12;
 
 /// What the frames that were taken complete.
 #[derive(Clone, Copy, Debug)]

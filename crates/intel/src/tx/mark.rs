@@ -163,6 +163,13 @@ impl<C: Copy> Store<C> {
             .for_each(|mark| *mark = last);
     }
 
+    /// Where the ring is done once all of the batch is, and the first descriptor to be reported on the way.
+    pub fn end(&self) -> Option<(u32, Option<u32>)> {
+        let last = self.marks.last()?;
+        let reported = self.written.first().filter(|_| last.written > 0);
+        Some((last.next, reported.copied()))
+    }
+
     /// Whether the time is wanted at which a packet of the batch leaves.
     pub fn is_timed(&self) -> bool {
         self.marks.iter().any(|mark| mark.stamp)

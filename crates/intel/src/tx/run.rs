@@ -99,6 +99,58 @@ impl Reported {
         self.first && n > 0
     }
 
+    /// The first of the first `n` packets that is to be reported, by its number.
+    #[inline]
+    pub fn first(&self, n: usize) -> Option<u32> {
+        if !self.mixed {
+            return (self.first && n > 0).then_some(0);
+        }
+        let bits = self.bits(n);
+        let at = bits.iter().position(|word| *word != 0)?;
+        Some(64 * at as u32 + bits[at].trailing_zeros())
+    }
+
+    /// As [`Self::write_back`], the first of them last: a driver that goes through its ring in order sees all or nothing.
+    pub fn write_back_first_last(
+        &self,
+        view: &View<'_>,
+        ring: &Ring,
+        n: usize,
+        faults: &AtomicU64,
+    ) -> bool {
+        let Some(first) = self.first(n) else {
+            return false;
+        };
+        if self.mixed {
+            for (i, word) in self.bits(n).into_iter().enumerate() {
+                self.write_back_row(view, ring, (i, word), first, faults);
+            }
+        } else {
+            report(view, ring, 1, n - 1, faults);
+        }
+        report(view, ring, first, 1, faults);
+        true
+    }
+
+    /// The packets of one word, but for the first.
+    fn write_back_row(
+        &self,
+        view: &View<'_>,
+        ring: &Ring,
+        (i, mut word): (usize, u64),
+        first: u32,
+        faults: &AtomicU64,
+    ) {
+        if i as u32 == first / 64 {
+            word &= !(1 << (first % 64));
+        }
+        while word != 0 {
+            let at = word.trailing_zeros();
+            report(view, ring, 64 * i as u32 + at, 1, faults);
+            word &= word - 1;
+        }
+    }
+
     fn write_back_some(&self, view: &View<'_>, ring: &Ring, n: usize, faults: &AtomicU64) -> bool {
         let mut any = false;
         for (i, mut word) in self.bits(n).into_iter().enumerate() {

@@ -253,6 +253,6 @@ fn serve(link: &mut Link, socket: BorrowedFd<'_>) {
             assert!(there.is_ok(), "a descriptor was lost");
         }
         let rest = rest.to_vec();
-        link.commit(&rest, [count, sum, files, 0, 0, 0]);
+        link.commit(&rest, [count, sum, files], keeper::exact::Held::Same);
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod eeprom;
 mod eerd;
 mod load;
+mod recover;
 mod save;
 
 use std::sync::Arc;
@@ -14,13 +15,15 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::eeprom::Eeprom;
 use crate::core::chip::Chip;
 use crate::core::flow::owed;
+use crate::core::kept;
 use crate::filter::address::FILTERS;
+use crate::irq;
 use crate::regs as r;
 use crate::regs::bits::{cause, ctrl, ctrl_ext, pba, rctl, rdtr, status, swsm, tctl};
 use crate::regs::variant::{BAR_MMIO, Variant};
@@ -35,6 +38,8 @@ pub(crate) struct Registers {
     pub port: Port,
     pub io: io::Window,
     pub work: Work,
+    /// Accesses have changed what the words that outlive the process do not tell.
+    pub changed: bool,
 }
 
 impl Registers {
@@ -42,6 +47,8 @@ impl Registers {
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
         let chip = &self.chip;
         chip.file.set(id, value & r::TAIL);
+        let at = if id == r::TDT { kept::TDT } else { kept::RDT };
+        chip.note_word(at, value & r::TAIL);
         if chip.csb.is_on() {
             count_alone(&chip.counters.csb_kicks, 1);
         }
@@ -137,6 +144,40 @@ impl Registers {
         self.port.speed(self.chip.file.get(r::CTRL), false)
     }
 
+    fn note_mask(&self) {
+        let mask = self.chip.irq.lock().mask();
+        self.chip.note_word(kept::IMS, mask);
+    }
+
+    fn place_receive_ring(&mut self, id: Id, element: u32, value: u32) {
+        let chip = &self.chip;
+        // Those who fill buffers of the ring it was finish first.
+        let mut rx = chip.rx.settle();
+        chip.hold_receiver();
+        chip.file.write(id, element, value);
+        chip.setup.changed();
+        if let Some(kept) = chip.kept.get() {
+            kept::rx_stands(kept, chip.file.get(r::RDH));
+        }
+        self.work.rx |= rx.relieved();
+    }
+
+    fn write_rctl(&mut self, value: u32) {
+        let chip = &self.chip;
+        let old = chip.file.get(r::RCTL);
+        if !old & value & rctl::EN != 0 {
+            chip.hold_receiver();
+        }
+        let new = chip.file.write(r::RCTL, 0, value);
+        chip.setup.changed();
+        // Drivers free the buffers next.
+        if old & !new & rctl::EN != 0 {
+            chip.stop_receiving();
+        }
+        self.work.rx = true;
+        self.work.tx |= (old ^ new) & rctl::LBM != 0;
+    }
+
     fn write_mdic(&mut self, env: &Env, value: u32) {
         let reads = |ours: &Self, value| ours.chip.file.set(r::MDIC, value);
         if self.command_phy(env, value, reads) {
@@ -155,6 +196,7 @@ impl Window for Registers {
         if r::STATISTICS.contains(&offset)
             && let Some(value) = self.chip.stats.read(id)
         {
+            self.changed = true;
             return value;
         }
         let stored = self.chip.file.get_at(id, element);
@@ -163,9 +205,15 @@ impl Window for Registers {
             r::SWSM => {
                 // A driver that reads it 0 has the semaphore; all others read 1.
                 self.chip.file.set(id, stored | swsm::SMBI);
+                self.changed = true;
                 stored
             }
-            r::ICR => self.chip.irq.lock().read_icr(env),
+            r::ICR => {
+                let causes = self.chip.irq.lock().read_icr(env);
+                // Those that a NIC raises that goes on are not worth a word.
+                self.changed |= causes & !(irq::SENT | irq::RECEIVED) != 0;
+                causes
+            }
             _ => self.look(env, id, stored),
         }
     }
@@ -179,11 +227,15 @@ impl Window for Registers {
             return self.ring_doorbell(id, value);
         }
         let chip = Arc::clone(&self.chip);
+        if id != r::IMS && id != r::IMC && id != r::ITR {
+            self.changed = true;
+        }
         match id {
             r::ICR => chip.irq.lock().clear(env, value),
             r::ICS => chip.irq.lock().raise(env, value),
             r::IMS => {
                 chip.irq.lock().unmask(env, value);
+                self.note_mask();
                 self.work.tx |= chip.csb_unmasked(env);
             }
             r::CSBAL | r::CSBAH if !chip.csb.offered => {}
@@ -193,7 +245,10 @@ impl Window for Registers {
                 self.work.tx = true;
                 self.work.rx = true;
             }
-            r::IMC => chip.irq.lock().mask_off(env, value),
+            r::IMC => {
+                chip.irq.lock().mask_off(env, value);
+                self.note_mask();
+            }
             r::CTRL => self.write_ctrl(env, value),
             r::EECD => {
                 let wires = chip.file.write(id, 0, value);
@@ -213,6 +268,7 @@ impl Window for Registers {
             r::ITR => {
                 let itr = chip.file.write(id, 0, value);
                 chip.irq.lock().set_itr(env, itr);
+                chip.note_word(kept::ITR, itr);
             }
             r::RDTR => {
                 chip.file.write(id, 0, value);
@@ -231,22 +287,14 @@ impl Window for Registers {
             }
             r::WUC | r::WUFC | r::WUS => chip.write_wake(env, id, value),
             r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
-                // Those who fill buffers of the ring it was finish first.
-                let mut rx = chip.rx.settle();
-                chip.file.write(id, element, value);
-                chip.setup.changed();
-                self.work.rx |= rx.relieved();
+                self.place_receive_ring(id, element, value);
             }
             r::RCTL => {
-                let old = chip.file.get(id);
-                let new = chip.file.write(id, 0, value);
-                chip.setup.changed();
-                // Drivers free the buffers next.
-                if old & !new & rctl::EN != 0 {
-                    chip.stop_receiving();
-                }
-                self.work.rx = true;
-                self.work.tx |= (old ^ new) & rctl::LBM != 0;
+                self.write_rctl(value);
+            }
+            r::TDH => {
+                chip.file.write(id, element, value);
+                chip.note_all();
             }
             _ => {
                 chip.file.write(id, element, value);
@@ -346,6 +394,7 @@ impl Control for Registers {
             count_alone(&self.chip.counters.reg_writes, 1);
             return self.ring_doorbell(id, u32::from_le_bytes([a, b, c, d]));
         }
+        self.changed |= bar != BAR_MMIO;
         self.write_bar(env, bar, offset, data);
     }
 
@@ -368,6 +417,7 @@ impl Control for Registers {
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {
+        self.changed = true;
         if kind == ResetKind::Bus {
             self.chip.forget_wake(env);
         }
@@ -386,6 +436,7 @@ impl Control for Registers {
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
+        self.changed = true;
         self.chip.irq.lock().set_msi(env, state.msi);
         // A function in D3 does no DMA.
         let may = state.bus_master && !state.d3;
@@ -416,11 +467,13 @@ impl Control for Registers {
         self.work.tx |= due.look || due.csb;
         self.work.rx |= due.csb || due.rested;
         if due.link {
+            self.changed = true;
             self.negotiated(env);
         }
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
+        self.changed = true;
         self.plug(env, up);
     }
 
@@ -429,6 +482,33 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, &state::read(blob)?)
+        self.become_state(env, &state::read(blob)?)?;
+        self.changed = true;
+        self.chip.note_all();
+        Ok(())
+    }
+
+    fn keep(&mut self, words: Kept) -> bool {
+        // A guest with a CSB is told by other words than descriptors.
+        if self.chip.csb.offered || self.chip.kept.set(words).is_err() {
+            return false;
+        }
+        self.chip.note_all();
+        true
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn settled(&mut self) {
+        if self.chip.rx_hold.swap(false, Ordering::AcqRel) {
+            self.chip.setup.changed();
+            self.work.rx = true;
+        }
+    }
+
+    fn recover(&mut self, env: &Env, blob: &[u8], words: Kept) -> Result<u64, StateError> {
+        self.go_on(env, state::read(blob)?, words)
     }
 }

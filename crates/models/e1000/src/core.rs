@@ -8,6 +8,7 @@ pub(crate) mod csb;
 pub(crate) mod fifo;
 pub(crate) mod flow;
 pub(crate) mod irq;
+pub(crate) mod kept;
 pub(crate) mod packet_buffer;
 pub(crate) mod rx_queue;
 pub(crate) mod stats;

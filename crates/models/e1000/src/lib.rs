@@ -11,6 +11,8 @@ mod control;
 mod core;
 mod filter;
 mod irq;
+#[cfg(test)]
+mod kept_tests;
 pub mod regs;
 mod rx;
 pub mod state;
@@ -56,6 +58,7 @@ fn with(config: &Config, chip: Arc<Chip>) -> Nic {
         ),
         io: Window::default(),
         work: Work::default(),
+        changed: true,
     };
     control.power_up();
     let mut identity = config.variant.identity();

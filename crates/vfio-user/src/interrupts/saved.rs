@@ -55,6 +55,13 @@ impl State {
         }
     }
 
+    /// Nobody knows whether the pin's owner heard of the level: it is told again.
+    pub fn unmask_pin(&self) {
+        let mut pin = self.intx.lock();
+        pin.masked = false;
+        self.evaluate(&mut pin);
+    }
+
     /// Whether there is such a vector.
     pub fn has(&self, vector: &Vector) -> bool {
         vector.vector < self.count(vector.index) || vector.index == irq::INTX && vector.vector == 0

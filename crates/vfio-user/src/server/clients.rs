@@ -101,6 +101,7 @@ impl Server {
 
     pub(super) fn connect(&mut self, socket: PeerFd) -> io::Result<()> {
         self.begin(socket.as_fd())?;
+        self.let_loose();
         self.served_one = true;
         self.session.ready = false;
         self.session.max_data = MAX_DATA;
@@ -178,6 +179,8 @@ impl Server {
 
     /// The client is gone: its memory and its descriptors go, the device's state stays.
     pub(super) fn disconnect(&mut self, device: &mut dyn Device, reason: GoneReason) {
+        // First of all: nobody goes on with files that are about to be closed.
+        self.let_loose();
         self.drop_twin();
         for signal in std::mem::take(&mut self.signals) {
             self.end(signal.fd.as_fd());
@@ -193,7 +196,8 @@ impl Server {
             session.deferred_closer.bury(pending);
         }
         session.deferred_closer.bury(session.memory.unmap_all());
-        session.kept_maps.forget(0, u64::MAX);
+        let files = session.kept_maps.forget(0, u64::MAX);
+        session.deferred_closer.bury_all(files);
         let pid = self.connection.as_ref().and_then(|c| c.pid);
         if let Some(connection) = self.connection.take() {
             if let Some(set) = &self.set {
@@ -210,6 +214,7 @@ impl Server {
             c.surplus_fds += connection.rx.surplus_fds;
             c.clients_gone += u64::from(session.ready);
         }
+        session.deferred_closer.let_go();
         let was_ready = std::mem::take(&mut session.ready);
         self.deliver_dma(device);
         let reason = match pid.filter(|pid| was_ready && runs(*pid)) {

@@ -5,7 +5,7 @@
 //! next server knows; how the device is, its owner saves and loads.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use guest_mem::Prot;
@@ -51,6 +51,9 @@ pub enum HandoverError {
     /// The files are not those that the state names.
     #[error("the client's files are not there: {0}")]
     Files(#[from] io::Error),
+    /// The device cannot go on.
+    #[error("its device cannot go on: {0}")]
+    Device(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,15 +113,32 @@ fn refuse(field: &'static str, value: u64, why: &'static str) -> StateError {
 
 /// The files of a handover, as they are found; or only how many they are.
 #[derive(Default)]
-struct Files {
+pub(super) struct Files {
     count: u32,
     duplicates: Option<Vec<OwnedFd>>,
+    numbers: Option<Vec<RawFd>>,
 }
 
 impl Files {
+    /// Their numbers alone.
+    pub(super) fn numbers() -> Self {
+        Self {
+            numbers: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
+    /// See [`Self::numbers`].
+    pub(super) fn into_numbers(self) -> Vec<RawFd> {
+        self.numbers.unwrap_or_default()
+    }
+
     fn add(&mut self, fd: BorrowedFd<'_>) -> io::Result<u32> {
         if let Some(duplicates) = &mut self.duplicates {
             duplicates.push(fd.try_clone_to_owned()?);
+        }
+        if let Some(numbers) = &mut self.numbers {
+            numbers.push(fd.as_raw_fd());
         }
         self.count += 1;
         Ok(self.count - 1)
@@ -177,7 +197,7 @@ impl Server {
         self.describe(Files::default()).map(|(state, _)| state)
     }
 
-    fn describe(&self, mut files: Files) -> Result<(Vec<u8>, Files), HandoverError> {
+    pub(super) fn describe(&self, mut files: Files) -> Result<(Vec<u8>, Files), HandoverError> {
         let session = &self.session;
         let connection = self.connection.as_ref().filter(|_| session.ready);
         let connection = connection.ok_or(HandoverError::NoClient)?;
@@ -274,8 +294,18 @@ impl Server {
         device: &mut dyn Device,
         handover: Handover,
     ) -> Result<(), HandoverError> {
+        self.take_over_with(device, handover, None)
+    }
+
+    /// The same; `unread` is in the place of what the state says was received and not answered, and nothing is to be sent.
+    pub(super) fn take_over_with(
+        &mut self,
+        device: &mut dyn Device,
+        handover: Handover,
+        unread: Option<&[u8]>,
+    ) -> Result<(), HandoverError> {
         assert!(self.connection.is_none(), "a server has one client");
-        let taken = self.try_to_take_over(device, handover);
+        let taken = self.try_to_take_over(device, handover, unread);
         if taken.is_err() {
             self.end_client(device, "it cannot be taken over");
         }
@@ -291,9 +321,14 @@ impl Server {
         &mut self,
         device: &mut dyn Device,
         handover: Handover,
+        unread: Option<&[u8]>,
     ) -> Result<(), HandoverError> {
         let Handover { state, files } = handover;
-        let saved: V1 = snapshot::open(V1::KIND, &state)?.decode()?;
+        let mut saved: V1 = snapshot::open(V1::KIND, &state)?.decode()?;
+        if let Some(unread) = unread {
+            saved.unread = unread.to_vec();
+            saved.unsent.clear();
+        }
         let mut files: Vec<Option<OwnedFd>> = files.into_iter().map(Some).collect();
         let mut file = |at: u32| {
             let file = files.get_mut(at as usize).and_then(Option::take);
@@ -475,7 +510,8 @@ impl super::session::Session {
             prot,
             shared: file.is_some(),
         });
-        self.kept_maps.push(map);
+        let dropped = self.kept_maps.push(map);
+        self.deferred_closer.bury_all(dropped);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::session::{Refusal, Session, Signal, SignalChange, Which};
-use super::state::MAX_SIGNALS;
+use super::state::{MAX_SIGNALS, Server};
 use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
 use crate::description::Shape;
 use crate::stream::Sender;
@@ -162,6 +162,32 @@ impl Session {
             irq_set::ACTION_MASK => self.irq.0.mask(index, vector, true),
             irq_set::ACTION_UNMASK => self.irq.0.mask(index, vector, false),
             _ => self.irq.0.loopback(index, vector),
+        }
+    }
+}
+
+impl Server {
+    /// An eventfd of the client's masks or unmasks a vector.
+    pub(super) fn serve_signal(&mut self, token: u64) {
+        let Some(at) = self.signals.iter().position(|s| s.token == token) else {
+            return;
+        };
+        let signal = &self.signals[at];
+        match event::try_take(signal.fd.as_fd()) {
+            Ok(_) => self
+                .session
+                .irq
+                .0
+                .mask(signal.index, signal.vector, signal.mask),
+            // Another thread has taken it.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => {
+                // It would wake us without end.
+                self.session.counters.bad_eventfd += 1;
+                self.session.changed = true;
+                let signal = self.signals.swap_remove(at);
+                self.end(signal.fd.as_fd());
+            }
         }
     }
 }

@@ -42,29 +42,39 @@ impl KeptMaps {
         self.maps.as_deref().filter(|_| !self.too_many)
     }
 
-    pub fn push(&mut self, map: KeptMap) {
+    /// One more is mapped. Returns the files that are not kept after all.
+    #[must_use]
+    pub fn push(&mut self, map: KeptMap) -> Vec<OwnedFd> {
         let Some(maps) = self.maps.as_mut().filter(|_| !self.too_many) else {
-            return;
+            return map.file.into_iter().collect();
         };
         self.files += usize::from(map.file.is_some());
-        if self.files > MOST_FILES {
-            self.too_many = true;
-            (self.files, *maps) = (0, Vec::new());
-        } else {
-            maps.push(map);
+        maps.push(map);
+        if self.files <= MOST_FILES {
+            return Vec::new();
         }
+        self.too_many = true;
+        self.files = 0;
+        std::mem::take(maps)
+            .into_iter()
+            .filter_map(|map| map.file)
+            .collect()
     }
 
-    /// Regions inside of this range are gone.
-    pub fn forget(&mut self, iova: u64, len: u64) {
+    /// Regions inside of this range are gone. Returns their files.
+    #[must_use]
+    pub fn forget(&mut self, iova: u64, len: u64) -> Vec<OwnedFd> {
         if (iova, len) == (0, u64::MAX) {
             self.too_many = false;
         }
-        if let Some(maps) = &mut self.maps {
-            let last = iova.saturating_add(len.saturating_sub(1));
-            let inside = |map: &KeptMap| map.iova >= iova && map.iova + (map.len - 1) <= last;
-            maps.retain(|map| !inside(map));
-            self.files = maps.iter().filter(|map| map.file.is_some()).count();
-        }
+        let Some(maps) = &mut self.maps else {
+            return Vec::new();
+        };
+        let last = iova.saturating_add(len.saturating_sub(1));
+        let inside = |map: &mut KeptMap| map.iova >= iova && map.iova + (map.len - 1) <= last;
+        let gone = maps.extract_if(.., inside);
+        let gone: Vec<_> = gone.filter_map(|map| map.file).collect();
+        self.files = maps.iter().filter(|map| map.file.is_some()).count();
+        gone
     }
 }

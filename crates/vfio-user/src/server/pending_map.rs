@@ -48,8 +48,8 @@ impl Drop for Work {
 
 fn map(memory: &Memory, map: &DmaMap, file: OwnedFd, keeps: bool) -> Mapped {
     let result = memory.open_file(map.size, file.as_fd(), map.offset);
-    let kept = result.is_ok() && keeps;
-    (result, kept.then_some(file))
+    // Where files are kept, who asked closes it, too.
+    (result, keeps.then_some(file))
 }
 
 impl PendingMap {

@@ -143,6 +143,8 @@ impl Session {
     /// Writes `data` to a region. What lies outside it goes nowhere.
     fn write_region(&mut self, device: &mut dyn Device, index: u32, offset: u64, data: &[u8]) {
         self.counters.write_bytes += data.len() as u64;
+        // What a BAR's registers change, the device knows; but for those that are ours.
+        self.changed |= index == region::CONFIG || self.table.is_some();
         match index {
             region::CONFIG => {
                 self.note_beyond(index, offset, data.len());

@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use guest_mem::{MapError, MappedFile, Memory, Prot};
+use guest_mem::Memory;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::counters::Counters;
-use super::kept_maps::{KeptMap, KeptMaps};
+use super::kept_maps::KeptMaps;
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
@@ -100,6 +100,8 @@ pub(super) struct Session {
     /// The client and we have agreed on REGION_WRITE_MULTI.
     pub write_multiple: bool,
     pub next_token: u64,
+    /// What the client is has changed since it was described last.
+    pub changed: bool,
 }
 
 impl Session {
@@ -172,6 +174,10 @@ impl Session {
             return Err(Errno::INVAL);
         }
         self.counters.command(command);
+        self.changed |= !matches!(
+            command,
+            Command::RegionRead | Command::RegionWrite | Command::RegionWriteMulti
+        );
         match command {
             Command::RegionRead => {
                 *cost += RegionAccess::parse(payload).map_or(0, |a| more(a.count as usize));
@@ -348,83 +354,6 @@ impl Session {
         self.end_map(device, header, &map, (Some(file), kept), tx)
     }
 
-    /// Answers a DMA_MAP whose file another thread has mapped; false if it has not done so yet.
-    pub fn resume_map(&mut self, device: &mut dyn Device, tx: &mut Sender) -> bool {
-        let Some(pending) = self.pending_map.take() else {
-            return true;
-        };
-        let Some((file, kept)) = pending.take() else {
-            self.pending_map = Some(pending);
-            return false;
-        };
-        let (header, mark) = (&pending.header, tx.mark());
-        let file = (Some(file), kept);
-        if let Err(errno) = self.end_map(device, header, &pending.map, file, tx) {
-            tx.truncate(mark);
-            tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);
-        }
-        if header.no_reply() {
-            tx.truncate(mark);
-        }
-        true
-    }
-
-    /// Enters a region, of a file or of none that we can reach.
-    fn end_map(
-        &mut self,
-        device: &mut dyn Device,
-        header: &Header,
-        map: &DmaMap,
-        (file, kept): (Option<Result<MappedFile, MapError>>, Option<OwnedFd>),
-        tx: &mut Sender,
-    ) -> Result<(), Refusal> {
-        let prot = Prot {
-            read: map.flags & dma_flags::READ != 0,
-            write: map.flags & dma_flags::WRITE != 0,
-        };
-        let mut shared = true;
-        let result = match file {
-            Some(Ok(file)) => self
-                .memory
-                .map_file(map.iova, map.size, file, map.offset, prot),
-            // A file that must not be mapped (a disk file, a device): messages reach it all the same.
-            None | Some(Err(MapError::NotMemory)) => {
-                shared = false;
-                self.memory.map_absent(map.iova, map.size, prot)
-            }
-            Some(Err(error)) => Err(error),
-        };
-        let displaced = self.memory.displaced();
-        if !displaced.is_empty() {
-            self.deferred_closer.bury(displaced);
-        }
-        if let Err(error) = result {
-            self.counters.dma_map_refused += 1;
-            return Err(match error {
-                MapError::Exists => Errno::EXIST,
-                MapError::TooMany => Errno::NOSPC,
-                MapError::Stat(errno) | MapError::Mmap(errno) => errno,
-                _ => Errno::INVAL,
-            });
-        }
-        self.counters.maps_without_fd += u64::from(!shared);
-        self.kept_maps.push(KeptMap {
-            iova: map.iova,
-            len: map.size,
-            offset: map.offset,
-            prot,
-            file: kept.filter(|_| shared),
-        });
-        device.dma_map_changed(DmaChange::Mapped {
-            iova: map.iova,
-            len: map.size,
-            prot,
-            shared,
-        });
-        tx.push(&header.reply(0), &[]);
-        Ok(())
-    }
-
     fn dma_unmap(
         &mut self,
         device: &mut dyn Device,
@@ -446,7 +375,8 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
-                self.kept_maps.forget(0, u64::MAX);
+                let files = self.kept_maps.forget(0, u64::MAX);
+                self.deferred_closer.bury_all(files);
                 self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
@@ -461,7 +391,8 @@ impl Session {
                     }
                     if regions > 0 {
                         self.engine.unmapped(unmap.iova, unmap.size);
-                        self.kept_maps.forget(unmap.iova, unmap.size);
+                        let files = self.kept_maps.forget(unmap.iova, unmap.size);
+                        self.deferred_closer.bury_all(files);
                         device.dma_map_changed(DmaChange::Unmapped {
                             iova: unmap.iova,
                             len: unmap.size,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
+use super::line::{Lifeline, Stand};
 use super::session::{Session, Signal};
 use crate::dma::Dma;
 use crate::stream::{Receiver, Sender};
@@ -76,4 +77,7 @@ pub struct Server {
     pub(super) out_of_service: bool,
     /// Since when too much of what clients gave has not ended.
     pub(super) choked: Option<Instant>,
+    /// What outlives the process.
+    pub(super) lifeline: Option<Box<dyn Lifeline>>,
+    pub(super) stand: Stand,
 }

@@ -40,6 +40,7 @@ impl Registers {
                 },
             io: Window { address },
             work: Work { tx, rx },
+            changed: _, // the process's
         } = self;
         let Chip {
             file,
@@ -57,6 +58,9 @@ impl Registers {
             link_up,
             phy_loopback,
             bus_master,
+            kept: _,        // says where rings stand, as this does
+            rx_hold: _,     // ends when this is saved
+            passes_over: _, // one call's
             csb,
             waiters: _,        // the process's
             true_fcs: _,       // configured
@@ -182,6 +186,7 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         runs: _,
         plan: _,  // follows from the registers
         store: _, // one call's
+        kept: _,  // the process's
     } = tx;
     let Memory {
         contexts: Contexts { segmenting, plain },

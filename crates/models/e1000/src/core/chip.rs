@@ -3,12 +3,13 @@
 //! Locks, outermost first: `tx`, `rx`, then `waiters`, `csb.place` or `irq`. Nothing outside the model is called
 //! under `irq` but the interrupt pin and the timer, and nothing that could call back into it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use datapath::csb::Block;
 use datapath::{Generation, Waiters};
 use intel::wake::{WakeUp, Wakes};
-use model::Env;
+use model::{Env, Kept};
 use parking_lot::Mutex;
 use regs::File;
 
@@ -16,6 +17,7 @@ use crate::core::config::{Config, FullFifo};
 use crate::core::counters::Counters;
 use crate::core::flow::Flow;
 use crate::core::irq::Irq;
+use crate::core::kept::{self, Publisher};
 use crate::core::packet_buffer::PacketBuffer;
 use crate::core::rx_queue::{RxLock, RxState};
 use crate::core::stats::Stats;
@@ -48,6 +50,13 @@ pub(crate) struct Chip {
     pub phy_loopback: AtomicBool,
     /// PCI COMMAND bit 2.
     pub bus_master: AtomicBool,
+    /// What goes on after this process died.
+    pub kept: OnceLock<Kept>,
+    /// The guest has placed its receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
+    /// known to who goes on.
+    pub rx_hold: AtomicBool,
+    /// What is sent goes nowhere: it was sent before.
+    pub passes_over: AtomicBool,
     /// The communication status block.
     pub csb: Block,
     /// Senders that found no room.
@@ -79,6 +88,9 @@ impl Chip {
             link_up: AtomicBool::new(false),
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
+            kept: OnceLock::new(),
+            rx_hold: AtomicBool::new(false),
+            passes_over: AtomicBool::new(false),
             csb: Block::new(
                 config.csb,
                 u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
@@ -103,12 +115,15 @@ impl Chip {
         self.file.get(r::RCTL) & rctl::EN != 0
             && (self.link_up.load(Ordering::Acquire) || self.loopback())
             && self.bus_master.load(Ordering::Acquire)
+            && !self.rx_hold.load(Ordering::Acquire)
     }
 
     /// Whether frames in the packet FIFO may move into the ring: while RCTL.EN is 0 they stay
     /// (manual §13.4.22), and without a link they are still there to be read.
     pub(crate) fn rx_may_write(&self) -> bool {
-        self.file.get(r::RCTL) & rctl::EN != 0 && self.bus_master.load(Ordering::Acquire)
+        self.file.get(r::RCTL) & rctl::EN != 0
+            && self.bus_master.load(Ordering::Acquire)
+            && !self.rx_hold.load(Ordering::Acquire)
     }
 
     /// Whether sent frames come straight back and the wire is cut off (RCTL.LBM, BMCR).
@@ -135,6 +150,60 @@ impl Chip {
         let mut irq = self.irq.lock();
         irq.reset(env);
         self.allow(&irq);
+        self.note(&mut tx, &irq);
+    }
+
+    /// Says in the words that outlive the process where the rings stand, between two batches, and what is masked.
+    pub(crate) fn note(&self, tx: &mut TxState, irq: &Irq) {
+        let Some(kept) = self.kept.get() else {
+            return;
+        };
+        let get = |id| self.file.get(id);
+        let TxState {
+            kept: carried,
+            position,
+            ..
+        } = tx;
+        carried.moves(kept, position, get(r::TDH));
+        kept::rx_stands(kept, get(r::RDH));
+        for (at, value) in [
+            (kept::RDT, get(r::RDT)),
+            (kept::TDT, get(r::TDT)),
+            (kept::IMS, irq.ims),
+            (kept::ITR, get(r::ITR)),
+        ] {
+            kept::put(kept, at, value.into());
+        }
+    }
+
+    /// Stores one of the words that outlive the process.
+    #[inline]
+    pub(crate) fn note_word(&self, at: usize, value: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::put(kept, at, value.into());
+        }
+    }
+
+    /// As [`Self::note`], for who has neither lock.
+    pub(crate) fn note_all(&self) {
+        if self.kept.get().is_some() {
+            let mut tx = self.tx.lock();
+            let _rx = self.rx.settle();
+            self.note(&mut tx, &self.irq.lock());
+        }
+    }
+
+    /// What is placed anew is not used before it is saved.
+    pub(crate) fn hold_receiver(&self) {
+        if self.kept.get().is_some() {
+            self.rx_hold.store(true, Ordering::Release);
+        }
+    }
+
+    /// How receive descriptors are published.
+    #[inline]
+    pub(crate) fn publisher(&self) -> Publisher<'_> {
+        Publisher(self.kept.get())
     }
 
     /// Frames that the guest may be given at once; each takes a descriptor or more.

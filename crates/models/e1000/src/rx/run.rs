@@ -86,9 +86,12 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         match (way.judged, run.lens()) {
             (None, None) => {
                 let words = Words::Second(way.word | in_buffer as u64);
-                fill_run(view, ours, run, in_buffer, words)
+                fill_run(view, ours, run, in_buffer, (words, &chip.publisher()))
             }
-            (None, Some(_)) => fill_lengths(view, ours, run, (Words::Second(way.word), 0, way.fcs)),
+            (None, Some(_)) => {
+                let words = (Words::Second(way.word), 0, way.fcs);
+                fill_lengths(view, ours, run, words, &chip.publisher())
+            }
             (Some(rxcsum), _) => {
                 let word = |_: &SimpleV4<'_>, len: usize, (status, errors)| {
                     let verdict = Legacy {
@@ -99,7 +102,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
                     [0, way.word | way.in_buffer(len) as u64 | verdict.word()]
                 };
                 let judged = Judged::new((rxcsum, way.fcs), false, word);
-                fill_run(view, ours, run, in_buffer, judged)
+                fill_run(view, ours, run, in_buffer, (judged, &chip.publisher()))
             }
         }
     };
@@ -130,7 +133,7 @@ pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize
     let plan = |state: &mut RxState| state.cut.way(chip.setup.get(), (cut.head(), len), find);
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
         let words = |in_buffer: usize| Words::Second(way.word | in_buffer as u64);
-        fill_cut(view, ours, (cut, from), way.fcs, words)
+        fill_cut(view, ours, (cut, from), way.fcs, words, &chip.publisher())
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.

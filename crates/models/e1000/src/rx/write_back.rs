@@ -119,7 +119,7 @@ impl Rx<'_, '_> {
             ..
         } = &mut self.writer;
         *flushed += descs.storage.second.len() as u32;
-        let faults = descs.flush(room);
+        let faults = descs.flush(room, &self.call.chip.publisher());
         count(&self.call.chip.counters.rx_dma_fault, faults);
     }
 
@@ -175,7 +175,8 @@ impl Rx<'_, '_> {
             };
             let descs = &mut self.writer.descs;
             let ring = &self.writer.room.ring;
-            let faults = descs.write_back(ring, done.ring.head, &[], &done.words);
+            let by = self.call.chip.publisher();
+            let faults = descs.write_back((ring, done.ring.head), &[], &done.words, &by);
             count(&self.call.chip.counters.rx_dma_fault, faults);
             let n = done.words.len() as u32;
             state.leased = state.leased.saturating_sub(n);

@@ -35,14 +35,31 @@ pub(crate) fn finish(
     count_alone(&counters.tx_frames, sent.frames);
     count_alone(&counters.tx_bytes, sent.bytes);
     let TxState {
-        store, position, ..
+        store,
+        position,
+        kept: carried,
+        ..
     } = state;
     let done = store.complete(position, ring, taken, &mut tally, counters);
     chip.stats.add(&tally);
+    let kept = chip.kept.get();
     let Some(done) = done else {
+        if let Some(kept) = kept {
+            carried.moves(kept, position, ring.head);
+        }
         return 0;
     };
-    write_back(view, ring, done.written, &counters.tx_dma_fault);
+    if let Some(kept) = kept {
+        let first = done.written.first();
+        carried.reports(kept, position, (ring.head, done.next), first.copied());
+        // The first last, which gives the guest all of them.
+        let (first, rest) = done.written.split_at(done.written.len().min(1));
+        write_back(view, ring, rest, &counters.tx_dma_fault);
+        write_back(view, ring, first, &counters.tx_dma_fault);
+        carried.stands(kept, done.next);
+    } else {
+        write_back(view, ring, done.written, &counters.tx_dma_fault);
+    }
     moved(
         (chip, env),
         page,

@@ -16,7 +16,7 @@ impl TxPlan {
         let tags = file.get(r::CTRL) & ctrl::VME != 0;
         TxPlan {
             on: chip.tx_enabled(),
-            loopback: chip.loopback(),
+            loopback: chip.comes_back(),
             pad: file.get(r::TCTL) & tctl::PSP != 0,
             vlan: tags.then(|| file.get(r::VET) as u16),
             base: u64::from(file.get(r::TDBAH)) << 32 | u64::from(file.get(r::TDBAL)),

@@ -7,9 +7,10 @@ use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
 use intel::tx::{Gathered, Gathering, Reported};
-use model::Env;
+use model::{Env, Kept};
 
 use crate::core::chip::Chip;
+use crate::core::kept::TxKept;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
@@ -30,16 +31,35 @@ pub(crate) fn send(
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, left, low): (&Ring, u32, u32),
     limits: (usize, usize),
+    carried: &TxKept,
 ) -> Option<Sent> {
     let mut gathering = Gathering::take();
     let offered = gathering
         .gather::<Descs>(view, ring, left, limits)
         .and_then(|(run, reported)| {
             count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
-            let packets = run.offer(to)?;
+            let kept = chip.kept.get().map(|kept| (kept, carried));
+            if let Some((kept, carried)) = kept {
+                let count = run.count();
+                let marked = reported.first(count).map(|n| ring.behind(n));
+                let next = ring.behind(count as u32);
+                carried.begins((kept, view), ring, next, marked, false);
+            }
+            let Some(packets) = run.offer(to) else {
+                if let Some((kept, carried)) = kept {
+                    carried.stands(kept, ring.head);
+                }
+                return None;
+            };
             let bytes = run.bytes(packets);
             let done = (&run, packets, bytes);
-            complete((chip, env), (view, page), (ring, low), done, reported);
+            complete(
+                (chip, env),
+                (view, page),
+                (ring, low),
+                done,
+                (reported, kept),
+            );
             Some(Sent {
                 packets,
                 bytes,
@@ -56,7 +76,7 @@ fn complete(
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, low): (&Ring, u32),
     (run, taken, bytes): (&Gathered<'_>, usize, usize),
-    reported: &Reported,
+    (reported, kept): (&Reported, Option<(&Kept, &TxKept)>),
 ) {
     match run.kind() {
         Some((len, group)) => chip.stats.sent(taken as u64, len + FCS, group),
@@ -65,7 +85,19 @@ fn complete(
     let counters = &chip.counters;
     count_alone(&counters.tx_frames, taken as u64);
     count_alone(&counters.tx_bytes, bytes as u64);
-    let now = reported.write_back(view, ring, taken, &counters.tx_dma_fault);
+    let faults = &counters.tx_dma_fault;
     let next = ring.behind(taken as u32);
+    let now = match kept {
+        None => reported.write_back(view, ring, taken, faults),
+        Some((kept, carried)) => {
+            if taken < run.count() {
+                let marked = reported.first(taken).map(|n| ring.behind(n));
+                carried.takes(kept, (ring.head, next), marked);
+            }
+            let now = reported.write_back_first_last(view, ring, taken, faults);
+            carried.stands(kept, next);
+            now
+        }
+    };
     moved((chip, env), page, (ring, low), next, (now, false));
 }

@@ -139,7 +139,13 @@ impl<'t, 'v> Turn<'t, 'v> {
         let (ring, limits) = (&work.ring, (work.limit, self.room));
         let world = (self.chip, self.env, self.to);
         let memory = (self.view, self.page);
-        let Some(sent) = run::send(world, memory, (ring, work.left, plan.low), limits) else {
+        let Some(sent) = run::send(
+            world,
+            memory,
+            (ring, work.left, plan.low),
+            limits,
+            &state.kept,
+        ) else {
             state.runs.failed();
             return Step::Again;
         };
@@ -195,6 +201,11 @@ impl<'t, 'v> Turn<'t, 'v> {
         (_, self.room) = parser.left();
         let batch = &scratch.batch;
         let offered = batch.len();
+        if let Some(kept) = chip.kept.get()
+            && let Some((next, reported)) = store.end()
+        {
+            (state.kept).begins((kept, self.view), &ring, next, reported, true);
+        }
         let taken = offer(chip, self.env, to, plan.loopback, batch);
         let memory = (self.view, self.page);
         let moved = finish(

@@ -131,8 +131,20 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         plan.way(generation, (run.head(), longest), find)
     };
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
-        (None, None) => fill_run(view, ours, run, longest, of_length(way.words, longest)),
-        (None, Some(_)) => fill_lengths(view, ours, run, (Words::Both(way.words), PKT_LEN_AT, 0)),
+        (None, None) => fill_run(
+            view,
+            ours,
+            run,
+            longest,
+            (of_length(way.words, longest), &()),
+        ),
+        (None, Some(_)) => fill_lengths(
+            view,
+            ours,
+            run,
+            (Words::Both(way.words), PKT_LEN_AT, 0),
+            &(),
+        ),
         (Some(rxcsum), _) => {
             let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
                 let [first, second] = way.words;
@@ -147,7 +159,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
                 ours,
                 run,
                 longest,
-                Judged::new((rxcsum, 0), true, words),
+                (Judged::new((rxcsum, 0), true, words), &()),
             )
         }
     };
@@ -195,7 +207,7 @@ pub(crate) fn deliver_cut(
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
-        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len))
+        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), &())
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.

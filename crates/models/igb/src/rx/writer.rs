@@ -118,7 +118,7 @@ impl<'a, 'v> Writer<'a, 'v> {
     }
 
     fn write_back(&mut self, function: &Function, counts: &mut Counts, mut open: Open<'_>) {
-        let faults = self.descs.flush(&mut open.room);
+        let faults = self.descs.flush(&mut open.room, &());
         count(&function.counters.rx_dma_fault, faults);
         let own = std::mem::take(&mut counts.own);
         counts.all.frames += own.frames;

@@ -1,0 +1,569 @@
+//! Two guests, one sending to the other, whose NICs' process dies at every step it takes.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
+use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
+use model_testkit::{Silent, Time, memory};
+
+use crate::core::kept::{RX_MARK, TX_MARK};
+use crate::{Config, new};
+
+thread_local! {
+    /// Steps until this thread's process dies.
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+struct Death;
+
+/// Dies here, if it is the step.
+pub(crate) fn step() {
+    LEFT.with(|left| {
+        let now = left.get();
+        left.set(now.saturating_sub(1));
+        if now == 0 {
+            // What ends on the way ends as in a process that lives on; it changes nothing that outlives it.
+            left.set(u64::MAX);
+            resume_unwind(Box::new(Death));
+        }
+    });
+}
+
+/// Lets `work` take so many steps. `None`: it died.
+fn living<T>(steps: u64, work: impl FnOnce() -> T) -> Option<T> {
+    LEFT.set(steps);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    match result {
+        Ok(done) => Some(done),
+        Err(death) if death.is::<Death>() => None,
+        Err(other) => resume_unwind(other),
+    }
+}
+
+const RAM: u64 = 0x10_0000;
+const RAM_LEN: u64 = 0x8_0000;
+const BUFFERS: u64 = RAM + 0x1_0000;
+const RING: u32 = 16;
+/// Packets that are sent while somebody may die, and with those behind them.
+const FIRST: u32 = 80;
+const ALL: u32 = 90;
+/// Bytes of a buffer.
+const SLOT: u64 = 0x1000;
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+const EOP: u64 = 1 << 24;
+const RS: u64 = 8 << 24;
+const DEXT: u64 = 0x20 << 24;
+const DATA: u64 = 1 << 20 | DEXT;
+const TXSM: u64 = 2 << 40;
+
+/// One NIC, its guest's memory, and what outlives its process.
+struct Side {
+    env: Env,
+    words: &'static [AtomicU64; KEPT],
+    blob: Vec<u8>,
+    nic: Nic,
+}
+
+impl Side {
+    fn kept(words: &'static [AtomicU64; KEPT]) -> Kept {
+        Kept::new(words, Arc::new(()))
+    }
+
+    fn nic(mac: [u8; 6]) -> Nic {
+        let mut config = Config::new(mac);
+        config.negotiation = std::time::Duration::ZERO;
+        new(config)
+    }
+
+    fn new(mac: [u8; 6], registers: &[(u64, u32)]) -> Side {
+        let words: &[AtomicU64; KEPT] = Box::leak(Box::new([const { AtomicU64::new(0) }; KEPT]));
+        let env = Env {
+            memory: memory(RAM, RAM_LEN),
+            irq: Arc::new(Silent),
+            clock: Arc::new(Time::default()),
+            timer: Arc::new(Silent),
+        };
+        let mut nic = Self::nic(mac);
+        assert!(nic.control.keep(Self::kept(words)));
+        let on = PciState {
+            bus_master: true,
+            ..PciState::default()
+        };
+        nic.control.pci(&env, on);
+        let mut side = Side {
+            env,
+            words,
+            blob: Vec::new(),
+            nic,
+        };
+        for (at, value) in registers {
+            side.write(*at, *value);
+        }
+        side
+    }
+
+    /// A register is written and answered.
+    fn write(&mut self, at: u64, value: u32) {
+        let bytes = value.to_le_bytes();
+        self.nic.control.write(&self.env, 0, at, &bytes);
+        if self.nic.control.take_changed() {
+            self.blob = self.nic.control.save(&self.env);
+        }
+        self.nic.control.settled();
+    }
+
+    /// Another process goes on. Returns the frames that may be lost.
+    fn revive(&mut self, mac: [u8; 6]) -> u64 {
+        self.nic = Self::nic(mac);
+        let (env, words) = (&self.env, Self::kept(self.words));
+        let lost = self.nic.control.recover(env, &self.blob, words);
+        let lost = lost.expect("sound");
+        self.nic.control.settled();
+        lost
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.env.memory.view().read(at, &mut bytes).expect("inside");
+        u64::from_le_bytes(bytes)
+    }
+
+    fn put(&self, at: u64, value: u64) {
+        let view = self.env.memory.view();
+        view.write(at, &value.to_le_bytes()).expect("inside");
+    }
+}
+
+/// The switch between them.
+struct To(Arc<dyn Receive>, Env);
+
+impl Sink for To {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.0.deliver(&self.1, batch, picks)
+    }
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.0.deliver_run(&self.1, run)
+    }
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.0.deliver_run(&self.1, &mix.as_run()?)
+    }
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.0.deliver_cut(&self.1, cut, from)
+    }
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.0.want_room(waker);
+    }
+}
+
+impl Counted for To {
+    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// How packets are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// All alike, each reported.
+    Alike,
+    /// Every third is reported.
+    Seldom,
+    /// With contexts, for checksums, which are reported now and then.
+    Contexts,
+    /// Some of everything, in several descriptors and lengths.
+    Mixed,
+}
+
+/// The sending guest.
+struct Sender {
+    kind: Kind,
+    tail: u32,
+    /// Packets under way: the last descriptor, and whether it is to be reported. Their descriptors.
+    under_way: std::collections::VecDeque<(u32, bool, u32)>,
+    used: u32,
+    next: u32,
+    has_context: bool,
+}
+
+impl Sender {
+    /// Posts packets while there is room, at most `most`. The tail is to be written.
+    fn post(&mut self, side: &Side, most: u32) {
+        for _ in 0..most {
+            let n = self.next;
+            let kind = match self.kind {
+                Kind::Mixed => [Kind::Alike, Kind::Contexts, Kind::Seldom][n as usize % 3],
+                kind => kind,
+            };
+            let need = match kind {
+                Kind::Contexts => 3,
+                _ => 1,
+            };
+            if self.used + need > RING - 1 {
+                return;
+            }
+            self.next += 1;
+            let buffer = BUFFERS + u64::from(self.tail) * SLOT;
+            let len = if self.kind == Kind::Mixed {
+                60 + n % 7 * 50
+            } else {
+                64
+            };
+            let mut bytes = vec![0x11; len as usize];
+            bytes[..6].copy_from_slice(&MACS[1]);
+            bytes[6..12].copy_from_slice(&MACS[0]);
+            bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+            bytes[14..18].copy_from_slice(&n.to_be_bytes());
+            // Where a checksum goes.
+            bytes[20..40].fill(0);
+            side.env
+                .memory
+                .view()
+                .write(buffer, &bytes)
+                .expect("inside");
+            let reported = kind != Kind::Seldom || n.is_multiple_of(3);
+            let rs = if reported { RS } else { 0 };
+            let len = u64::from(len);
+            let descs = match kind {
+                Kind::Contexts => {
+                    // The checksum from byte 18 or so on; where it goes is another place each few packets.
+                    let at = 20 + u64::from(n / 2 % 5) * 2;
+                    let places = 14 | 14 << 8 | 18 << 32 | at << 40;
+                    let context = if n.is_multiple_of(2) { DEXT | rs } else { DEXT };
+                    vec![
+                        (places, context),
+                        (buffer, 20 | DATA),
+                        (buffer + 20, (len - 20) | DATA | TXSM | EOP | rs),
+                    ]
+                }
+                _ => vec![(buffer, len | EOP | rs)],
+            };
+            // Only every other packet brings its context.
+            let skip = usize::from(kind == Kind::Contexts && n % 2 == 1 && self.has_context);
+            self.has_context |= kind == Kind::Contexts;
+            let descs = &descs[skip..];
+            for (low, high) in descs {
+                let mut high = *high;
+                if high & DATA == DATA && kind == Kind::Contexts {
+                    high |= TXSM;
+                }
+                let at = RAM + u64::from(self.tail) * 16;
+                side.put(at, *low);
+                side.put(at + 8, high);
+                self.tail = (self.tail + 1) % RING;
+            }
+            self.used += descs.len() as u32;
+            let last = (self.tail + RING - 1) % RING;
+            self.under_way
+                .push_back((last, reported, descs.len() as u32));
+        }
+    }
+
+    /// Takes back what is done.
+    fn reclaim(&mut self, side: &Side) {
+        while let Some(at) = self.under_way.iter().position(|(_, reported, _)| *reported) {
+            let high = RAM + u64::from(self.under_way[at].0) * 16 + 8;
+            if side.word(high) >> 32 & 1 == 0 {
+                return;
+            }
+            side.put(high, side.word(high) & 0xffff_ffff);
+            for (_, _, descs) in self.under_way.drain(..=at) {
+                self.used -= descs;
+            }
+        }
+    }
+}
+
+/// The receiving guest.
+struct Receiver {
+    next: u32,
+    tail: u32,
+    got: Vec<Vec<u8>>,
+}
+
+impl Receiver {
+    /// Takes what has come, and gives the buffers back. The tail is to be written.
+    fn consume(&mut self, side: &Side) {
+        loop {
+            let at = RAM + u64::from(self.next) * 16;
+            let second = side.word(at + 8);
+            if second >> 32 & 1 == 0 {
+                return;
+            }
+            let mut bytes = vec![0; second as usize & 0xffff];
+            let view = side.env.memory.view();
+            view.read(side.word(at), &mut bytes).expect("inside");
+            self.got.push(bytes);
+            // As Linux does: the status alone.
+            side.put(at + 8, second & !(0xff << 32));
+            self.next = (self.next + 1) % RING;
+            self.tail = (self.tail + 1) % RING;
+        }
+    }
+}
+
+struct Host {
+    sides: [Side; 2],
+    sender: Sender,
+    receiver: Receiver,
+    /// Frames that may be lost.
+    unsure: u64,
+    torn: u64,
+}
+
+impl Host {
+    fn new(kind: Kind, torn: u64) -> Host {
+        let ring = RING * 16;
+        // CTRL.SLU, the rings, TCTL.EN, RCTL.EN with the FCS stripped.
+        let tx = [
+            (0, 1 << 6),
+            (0x3800, RAM as u32),
+            (0x3808, ring),
+            (0x400, 2),
+        ];
+        let rx = [
+            (0, 1 << 6),
+            (0x2800, RAM as u32),
+            (0x2808, ring),
+            (0x2818, RING - 1),
+            (0x100, 2 | 1 << 26),
+        ];
+        let host = Host {
+            sides: [Side::new(MACS[0], &tx), Side::new(MACS[1], &rx)],
+            sender: Sender {
+                kind,
+                tail: 0,
+                under_way: Default::default(),
+                used: 0,
+                next: 0,
+                has_context: false,
+            },
+            receiver: Receiver {
+                next: 0,
+                tail: RING - 1,
+                got: Vec::new(),
+            },
+            unsure: 0,
+            torn,
+        };
+        for i in 0..RING {
+            let at = RAM + u64::from(i) * 16;
+            host.sides[1].put(at, BUFFERS + u64::from(i) * SLOT);
+        }
+        host
+    }
+
+    /// What the guests do by themselves, and then say.
+    fn guests(&mut self, post: u32) {
+        self.receiver.consume(&self.sides[1]);
+        self.sender.reclaim(&self.sides[0]);
+        self.sender.post(&self.sides[0], post);
+    }
+
+    fn say(&mut self) {
+        self.sides[1].write(0x2818, self.receiver.tail);
+        self.sides[0].write(0x3818, self.sender.tail);
+    }
+
+    fn turn(&mut self) {
+        let [a, b] = &mut self.sides;
+        let to = To(Arc::clone(&b.nic.receive), b.env.clone());
+        b.nic.receive.poll(&b.env);
+        for _ in 0..4 {
+            if a.nic.transmit.run(&a.env, &to, 256) == Progress::Idle {
+                break;
+            }
+        }
+    }
+
+    /// Some of what was being written back is, and the first is not.
+    fn tear(&mut self) {
+        let mut chance = self.torn;
+        let mut some = || {
+            chance = chance.rotate_right(1);
+            self.torn != 0 && chance & 1 != 0
+        };
+        let open = |word: u64| word >> 63 != 0;
+        let [a, b] = &self.sides;
+        let second = |at: u64| RAM + at % u64::from(RING) * 16 + 8;
+        let rx = b.words[0].load(std::sync::atomic::Ordering::Relaxed);
+        let first = rx & 0xffff;
+        if open(rx) && b.word(second(first)) == RX_MARK {
+            for at in first + 1..first + (rx >> 16 & 0xffff) {
+                if some() {
+                    b.put(second(at), 64 | 3 << 32);
+                }
+            }
+        }
+        let tx = a.words[1].load(std::sync::atomic::Ordering::Relaxed);
+        let marked = tx >> 32 & 0xffff;
+        let (head, next) = (tx & 0xffff, tx >> 16 & 0xffff);
+        let waits = tx >> 61 & 1 != 0 && a.word(second(marked)) >> 32 & 0xf == u64::from(TX_MARK);
+        if open(tx) && tx >> 62 & 1 == 0 && waits {
+            let mut at = head;
+            while at != next {
+                let word = a.word(second(at));
+                if at != marked && word & RS != 0 && some() {
+                    a.put(second(at), word | 1 << 32);
+                }
+                at = (at + 1) % u64::from(RING);
+            }
+        }
+    }
+
+    fn revive(&mut self, steps: u64) {
+        let went = living(steps, || {
+            let mut lost = 0;
+            for (side, mac) in self.sides.iter_mut().zip(MACS) {
+                lost += side.revive(mac);
+            }
+            lost
+        });
+        match went {
+            Some(lost) => self.unsure += lost,
+            // Nothing is known of those of the one before: it did not come to tell.
+            None => {
+                self.unsure += 64;
+                self.tear();
+                self.revive(u64::MAX);
+            }
+        }
+        LEFT.set(u64::MAX);
+    }
+}
+
+/// Runs the script; the process dies after so many steps, and again as early when it is revived. Returns what was received, how many
+/// frames may be lost, and whether it died.
+fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, bool) {
+    let mut host = Host::new(kind, torn);
+    let mut left = steps;
+    let mut died = false;
+    let mut posted = 0;
+    for round in 0..40 {
+        let most = [1, 9, 3, 15, 2, 7][round % 6].min(FIRST - posted);
+        let before = host.sender.next;
+        host.guests(most);
+        host.say();
+        let lived = living(left, || host.turn());
+        left = match died {
+            true => u64::MAX,
+            false => LEFT.get(),
+        };
+        LEFT.set(u64::MAX);
+        if lived.is_none() {
+            (died, left) = (true, u64::MAX);
+            host.tear();
+            // The guests go on while nobody serves.
+            host.guests(5.min(FIRST - posted - (host.sender.next - before)));
+            host.revive(again);
+            host.guests(0);
+            host.say();
+            host.turn();
+        }
+        posted += host.sender.next - before;
+    }
+    for _ in 0..40 {
+        let before = host.sender.next;
+        host.guests(ALL - posted);
+        posted += host.sender.next - before;
+        host.say();
+        host.turn();
+    }
+    host.guests(0);
+    let left: Vec<_> = host
+        .sender
+        .under_way
+        .iter()
+        .filter(|(_, rs, _)| *rs)
+        .collect();
+    assert!(left.is_empty(), "the sender waits for ever: {left:?}");
+    assert_eq!(posted, ALL, "all was posted");
+    (host.receiver.got, host.unsure, died)
+}
+
+fn wherever_it_dies(kind: Kind) {
+    let (undisturbed, ..) = run(kind, u64::MAX, u64::MAX, 0);
+    assert_eq!(undisturbed.len(), ALL as usize, "{kind:?}");
+    let mut deaths = 0;
+    for (again, torn) in [
+        (u64::MAX, 0),
+        (1, 0),
+        (u64::MAX, u64::MAX),
+        (4, 0xaaaa_5555_3333_cccc),
+    ] {
+        for steps in 0.. {
+            let (got, unsure, died) = run(kind, steps, again, torn);
+            let what = format!("{kind:?} dead at step {steps}, again at {again}, torn {torn:x}");
+            let mut all = undisturbed.iter();
+            for frame in &got {
+                assert!(
+                    all.any(|sent| sent == frame),
+                    "{what}: not once, in order and whole"
+                );
+            }
+            let lost = (undisturbed.len() - got.len()) as u64;
+            assert!(lost <= unsure, "{what}: {lost} lost, {unsure} told");
+            // Neither ring stands still: what is sent when nobody dies any more arrives.
+            let behind = &undisturbed[FIRST as usize..];
+            assert!(got.ends_with(behind), "{what}");
+            if !died {
+                break;
+            }
+            deaths += 1;
+        }
+    }
+    assert!(deaths > 400, "{kind:?}: {deaths}");
+}
+
+#[test]
+fn runs_are_sent_at_most_once_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Alike);
+}
+
+#[test]
+fn reports_that_are_seldom_come_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Seldom);
+}
+
+#[test]
+fn contexts_are_as_they_were_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Contexts);
+}
+
+#[test]
+fn mixed_packets_are_sent_at_most_once_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Mixed);
+}
+
+/// The words are another process's, which may have gone mad.
+#[test]
+fn words_that_nobody_leaves_are_refused_or_harmless() {
+    use proptest::prelude::*;
+    let words = proptest::collection::vec(
+        (
+            0..24usize,
+            prop_oneof![any::<u64>(), 0..64u64, (0..64u32).prop_map(|n| 1 << n)],
+        ),
+        1..8,
+    );
+    proptest!(|(words in words)| {
+        let mut host = Host::new(Kind::Mixed, 0);
+        host.guests(9);
+        host.say();
+        host.turn();
+        for (at, value) in words {
+            host.sides[0].words[at].store(value, std::sync::atomic::Ordering::Relaxed);
+            host.sides[1].words[at].store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+        for (side, mac) in host.sides.iter_mut().zip(MACS) {
+            side.nic = Side::nic(mac);
+            let _ = side.nic.control.recover(&side.env, &side.blob, Side::kept(side.words));
+            side.nic.control.settled();
+        }
+        host.turn();
+    });
+}

@@ -1,0 +1,134 @@
+//! A NIC's connection in memory that outlives its worker.
+
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use keeper::exact::{Arrival, FILES, Held, Link, NOTES, READ, STATE};
+use rustix::io::Errno;
+use vfio_user::{Filled, Kept, Lifeline};
+
+/// A link of the keeper's, as the server wants it, and its home.
+pub(super) struct Line {
+    pub link: Link,
+    /// Keeps the memory this connection's.
+    pub _home: Arc<keeper::Home>,
+}
+
+/// What was committed last: the client's files, the client, the device.
+pub(super) struct Committed {
+    pub numbers: Vec<RawFd>,
+    pub client: Vec<u8>,
+    pub device: Vec<u8>,
+}
+
+/// A connection's memory, and what in it a worker that died has left.
+pub(super) struct Found {
+    pub link: Link,
+    pub home: Arc<keeper::Home>,
+    pub left: Option<Committed>,
+}
+
+impl Found {
+    /// The memory of the NIC of this name, if there is a keeper.
+    pub fn of(name: &str) -> Option<Self> {
+        let name = name.to_owned();
+        match keeper::line(&name) {
+            Ok(line) => line.map(|(link, home)| {
+                let left = Committed::of(&link);
+                Self { link, home, left }
+            }),
+            Err(error) => {
+                tracing::error!(nic = %name, "its guest would not outlive a crash: {error}");
+                None
+            }
+        }
+    }
+
+    /// The words of the model.
+    pub fn words(&self) -> model::Kept {
+        model::Kept::new(self.home.words(), Arc::clone(&self.home) as _)
+    }
+}
+
+impl Committed {
+    fn of(link: &Link) -> Option<Self> {
+        let (numbers, bytes) = link.held()?;
+        let (len, bytes) = bytes.split_first_chunk::<4>()?;
+        let (client, device) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(Self {
+            numbers,
+            client: client.to_vec(),
+            device: device.to_vec(),
+        })
+    }
+}
+
+impl Lifeline for Line {
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
+        Ok(match self.link.receive(socket)? {
+            Arrival::Data => Filled::Data,
+            Arrival::Empty => Filled::Empty,
+            Arrival::Closed => Filled::Closed,
+        })
+    }
+
+    fn arrival(&self) -> &[u8] {
+        self.link.arrival()
+    }
+
+    fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        self.link.take_descriptors()
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.link.rest()
+    }
+
+    fn commit(&mut self, rest: &[u8], replies: &[u8], kept: Kept<'_>) -> bool {
+        let link = &mut self.link;
+        if rest.len() > READ {
+            return false;
+        }
+        let (files, [client, device]) = match kept {
+            Kept::Same | Kept::Nothing => (&[][..], [&[][..]; 2]),
+            Kept::New(files, pieces) => (files, pieces),
+        };
+        let len = (client.len() as u32).to_le_bytes();
+        if files.len() > FILES || len.len() + client.len() + device.len() > STATE {
+            return false;
+        }
+        if !link.reply(replies) {
+            return false;
+        }
+        let pieces = [&len[..], client, device];
+        let held = match kept {
+            Kept::Same => Held::Same,
+            Kept::Nothing => Held::Nothing,
+            Kept::New(..) => Held::New(files, &pieces),
+        };
+        link.commit(rest, [0; NOTES], held);
+        true
+    }
+
+    fn give_up(&mut self) {
+        self.link.commit(&[], [0; NOTES], Held::Nothing);
+    }
+
+    fn reset(&mut self) {
+        self.link.reset();
+    }
+
+    fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+        self.link.flush(socket)
+    }
+
+    fn backlog(&self) -> usize {
+        self.link.backlog()
+    }
+
+    fn take_unsent(&mut self) -> Vec<u8> {
+        let unsent = self.link.unsent();
+        self.link.forget_unsent();
+        unsent
+    }
+}

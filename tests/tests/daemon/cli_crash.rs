@@ -1,0 +1,300 @@
+//! A daemon whose worker is killed at any instruction, while guests use their NICs.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hypernic_tests::{Daemon, Holdings, LONG, Launch, scratch};
+use pkt_gen::check::Depth;
+use pkt_gen::pace::Rate;
+use pkt_gen::{Function, Plan, Report, run};
+use rustix::process::{Signal, kill_process};
+use vfio_user::{Client, EventFd, SharedMem};
+
+/// One with a keeper that thinks nothing of short lives, and NICs on a switch.
+fn lan(sockets: &[PathBuf]) -> Daemon {
+    let mut launch = Launch::new()
+        .unwrap()
+        .env("HYPERNIC_TEST_LIFE_MS", "0")
+        .args(["run", "--keeper", "--port", "switch:lan"]);
+    for socket in sockets {
+        launch = launch.arg("--socket-path").arg(socket);
+    }
+    launch.start().unwrap()
+}
+
+/// Random numbers (xorshift), and where they began.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Kills the worker, and waits until the next one serves. Returns how long that took.
+fn kill(daemon: &mut Daemon) -> Duration {
+    let lines = daemon.log_position();
+    let begun = Instant::now();
+    let worker = daemon.worker().expect("a worker");
+    kill_process(worker, Signal::KILL).unwrap();
+    daemon.wait_log_after(lines, "\"serving\"").unwrap();
+    begun.elapsed()
+}
+
+/// Sends as `plan` says, while the worker is killed so many times.
+fn traffic(daemon: &mut Daemon, plan: &Plan, kills: u32, chance: &mut Chance) -> Report {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| run(plan, &stop, |_, _| {}));
+        let came = daemon.log().matches("VMM connected").count();
+        let until = Instant::now() + LONG;
+        while daemon.log().matches("VMM connected").count() < came + 2 {
+            assert!(Instant::now() < until, "the generator does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
+            kill(daemon);
+        }
+        // All is well once the last has gone on for a while.
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Release);
+        sent.join().expect("no panic").unwrap()
+    })
+}
+
+/// Has workers killed under all kinds of traffic. None of it may stop, come twice, or in another order.
+fn kills_under_traffic(kills: u32) {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let plan = |function| Plan {
+        receivers: vec![sockets[1].clone()],
+        check: Depth::Full,
+        settle: Duration::from_millis(300),
+        ..Plan::new(function, vec![sockets[0].clone()])
+    };
+    let slow = |plan| Plan {
+        rate: Rate::Frames(20_000.0),
+        burst: 8,
+        ..plan
+    };
+    let flood = plan(Function::Tx);
+    // Each sends to the other.
+    let both = Plan {
+        check: Depth::Full,
+        settle: Duration::from_millis(300),
+        ..Plan::new(Function::Txrx, sockets.clone())
+    };
+    let plans = [
+        ("flood", flood.clone()),
+        ("both ways", both.clone()),
+        ("slow", slow(both.clone())),
+        (
+            "by head",
+            Plan {
+                reclaim_by_head: true,
+                ..flood.clone()
+            },
+        ),
+        (
+            "interrupts",
+            Plan {
+                interrupts: true,
+                threads: 2,
+                ..slow(both)
+            },
+        ),
+    ];
+    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed = seed.as_nanos() as u64 | 1;
+    println!("seed {seed}");
+    let mut chance = Chance(seed);
+    for (name, plan) in plans {
+        let mut daemon = lan(&sockets);
+        let begun = Instant::now();
+        let report = traffic(&mut daemon, &plan, kills, &mut chance);
+        let verdict = report.verdict().expect("somebody received");
+        let sent = report.total(|s| s.tx_frames);
+        println!(
+            "{name}: {kills} kills in {:?}, sent {sent}, {verdict:?}",
+            begun.elapsed()
+        );
+        let log = daemon.log();
+        assert!(verdict.in_order(), "{name}: {verdict:?}\n{log}");
+        assert!(
+            verdict.frames > u64::from(kills) * 50,
+            "{name}: {verdict:?}\n{log}"
+        );
+        let went_on = log.matches("goes on where").count();
+        assert_eq!(went_on, 2 * kills as usize, "{name}: {log}");
+        assert!(!log.contains("VMM disconnected: it broke"), "{name}: {log}");
+        assert!(daemon.stop().unwrap().success());
+    }
+}
+
+#[test]
+fn guests_go_on_whenever_the_worker_is_killed() {
+    kills_under_traffic(12);
+}
+
+#[test]
+#[ignore = "long: a thousand kills"]
+fn long_guests_go_on_whenever_the_worker_is_killed() {
+    kills_under_traffic(250);
+}
+
+/// A client whose NIC outlives its worker: registers are as they were, and nothing piles up.
+#[test]
+fn nothing_is_left_behind_by_many_deaths() {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let mut daemon = lan(&sockets);
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    let ram = SharedMem::new("ram", 0x10_0000).unwrap();
+    client
+        .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
+        .unwrap();
+    let event = EventFd::new().unwrap();
+    client.arm(0, 0, &[&event]).unwrap();
+    // A register that only a reset changes.
+    client
+        .region_write(0, 0x38, &0x88b5_u32.to_le_bytes())
+        .unwrap();
+    let mut held = None;
+    for n in 0..20 {
+        kill(&mut daemon);
+        let mut word = [0; 4];
+        client.region_read(0, 0x38, &mut word).unwrap();
+        assert_eq!(u32::from_le_bytes(word), 0x88b5, "after {n} deaths");
+        // Other files and other memory each time.
+        let event = EventFd::new().unwrap();
+        client.arm(0, 0, &[&event]).unwrap();
+        client.dma_unmap(0, 0x10_0000).unwrap();
+        client
+            .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
+            .unwrap();
+        let worker = daemon.worker().expect("a worker");
+        let holds = || {
+            let now = Holdings::at_rest(worker.as_raw_nonzero().get() as u32);
+            (now.fds, now.mapped, now.threads)
+        };
+        if n < 2 {
+            continue;
+        }
+        let before = *held.get_or_insert_with(holds);
+        // What is closed is closed by another thread, soon.
+        let until = Instant::now() + LONG;
+        while holds() != before {
+            let now = holds();
+            assert!(
+                Instant::now() < until,
+                "{before:?}, after {n} deaths {now:?}"
+            );
+        }
+    }
+    // A VMM that goes is gone, and one that comes is served.
+    drop(client);
+    kill(&mut daemon);
+    let mut again = Client::connect(&sockets[0]).unwrap();
+    again.region_read(0, 8, &mut [0; 4]).unwrap();
+    assert!(daemon.stop().unwrap().success());
+    assert!(!sockets[0].exists(), "it cleans up");
+}
+
+/// For docs/survival.md: how long a guest waits that reads a register all the time when the worker is killed, with so many NICs that
+/// VMMs have.
+#[test]
+#[ignore = "long: a thousand NICs"]
+fn long_how_long_guests_wait_for_the_next_worker() {
+    const TIMES: usize = 7;
+    for nics in [1, 10, 1000] {
+        let dir = scratch().unwrap();
+        let sockets: Vec<_> = (0..nics)
+            .map(|n| dir.path().join(format!("n{n}")))
+            .collect();
+        let mut daemon = lan(&sockets);
+        let ram = SharedMem::new("ram", 0x10_0000).unwrap();
+        let event = EventFd::new().unwrap();
+        let mut clients: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                let mut client = Client::connect(socket).unwrap();
+                client
+                    .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
+                    .unwrap();
+                client.arm(0, 0, &[&event]).unwrap();
+                client
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for _ in 0..TIMES {
+            let over = AtomicBool::new(false);
+            // The last one that is taken over.
+            let client = clients.last_mut().expect("a client");
+            let longest = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    let mut longest = Duration::ZERO;
+                    while !over.load(Ordering::Acquire) {
+                        let asked = Instant::now();
+                        client.region_read(0, 8, &mut [0; 4]).unwrap();
+                        longest = longest.max(asked.elapsed());
+                    }
+                    longest
+                });
+                std::thread::sleep(Duration::from_millis(200));
+                kill(&mut daemon);
+                std::thread::sleep(Duration::from_millis(200));
+                over.store(true, Ordering::Release);
+                reader.join().expect("no panic")
+            });
+            waits.push(longest);
+        }
+        for client in &mut clients {
+            client.region_read(0, 8, &mut [0; 4]).unwrap();
+        }
+        waits.sort();
+        println!("{nics} NICs: {waits:?}");
+    }
+}
+
+/// What kills the worker twice kills it no third time, and its VMM is not made to wait for answers.
+#[test]
+fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let mut daemon = lan(&sockets);
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    let mut other = Client::connect(&sockets[1]).unwrap();
+    let status = |client: &mut Client| {
+        let mut word = [0; 4];
+        client.region_read(0, 8, &mut word).unwrap();
+        u32::from_le_bytes(word)
+    };
+    let until = Instant::now() + LONG;
+    while status(&mut client) != !0 {
+        assert!(Instant::now() < until, "{}", daemon.log());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let flood = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    client.region_post(0, 0x28, &[0; 4]).unwrap();
+                }
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            daemon.end_worker(Signal::ABORT).unwrap();
+            stop.store(true, Ordering::Release);
+            flood.join().expect("the flood");
+        });
+    }
+    assert!(daemon.log().contains("in quarantine"));
+    assert_ne!(status(&mut other), !0, "the other one is served");
+    kill(&mut daemon);
+    assert_eq!(status(&mut client), !0);
+    assert_ne!(status(&mut other), !0);
+    assert!(daemon.stop().unwrap().success());
+}

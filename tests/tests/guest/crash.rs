@@ -1,0 +1,86 @@
+//! A guest whose NIC's worker is killed under TCP in both directions.
+
+use std::time::{Duration, Instant};
+
+use hypernic_tests::guests;
+use hypernic_tests::{LONG, Lab, Launch, mac};
+use rig::{Error, Netns};
+use rustix::process::{Signal, kill_process};
+
+/// Kills the worker so many times while a guest has TCP both ways, and a ping. The connections go on, and the driver sees nothing.
+fn tcp_goes_on_over_kills(kills: u32) {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let skipped = |why| eprintln!("skipped: {why}");
+    let Some(netns) = Netns::new(&lab.rig).map_err(skipped).ok() else {
+        return;
+    };
+    match netns.tap("t0", Some("10.9.0.1/24")) {
+        Ok(()) => {}
+        Err(Error::CannotRun(why)) => return skipped(why),
+        Err(other) => panic!("{other}"),
+    }
+    let mut daemon = Launch::within(&netns)
+        .unwrap()
+        .env("HYPERNIC_TEST_LIFE_MS", "0")
+        .args(lab.run_args("n0", "tap:t0"))
+        .arg("--keeper")
+        .start()
+        .unwrap();
+    let guest = lab.guest("n0").unwrap();
+    guests::bring_up_static(&guest, &mac("n0"), "10.9.0.2/24").unwrap();
+    guests::ping_all(&guest, "10.9.0.1", 5).unwrap();
+    let dmesg = guest.run("dmesg | grep -c 'Link is'").unwrap();
+    let mut server = netns.tool(&lab.rig, "iperf3").unwrap();
+    server.args(["--server", "--forceflush"]);
+    let mut server = rig::Daemon::start("iperf3", server, lab.path("iperf3.log")).unwrap();
+    server.expect("listening", LONG).unwrap();
+    // Ended by us: no kill comes after its time.
+    let stream = guest
+        .spawn("iperf3 -c 10.9.0.1 --bidir -t 600 -i 1 --forceflush")
+        .unwrap();
+    let pings = guests::start_pings(&guest, "10.9.0.1").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let mut chance = 0x2545_f491_4f6c_dd1d_u64 ^ u64::from(std::process::id());
+    let mut waits = Vec::new();
+    for _ in 0..kills {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        std::thread::sleep(Duration::from_millis(300 + chance % 500));
+        let lines = daemon.log_position();
+        let begun = Instant::now();
+        kill_process(daemon.worker().expect("a worker"), Signal::KILL).unwrap();
+        daemon.wait_log_after(lines, "\"serving\"").unwrap();
+        waits.push(begun.elapsed());
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    waits.sort();
+    println!("{kills} kills, unserved {waits:?}");
+    let ping = guests::finish_pings(&guest, &pings).unwrap();
+    println!("{ping:?}");
+    guest.run("kill -INT $(pidof iperf3)").unwrap();
+    let said = guest.finish(&stream, LONG).unwrap().text;
+    println!("{said}");
+    let log = daemon.log();
+    assert_eq!(
+        log.matches("goes on where").count(),
+        kills as usize,
+        "{log}"
+    );
+    // Seconds in which something came, at the end too.
+    let ends = said.lines().filter(|line| line.contains("Mbits/sec"));
+    let moved = ends.filter(|line| !line.contains(" 0.00 ")).count();
+    assert!(moved > 4, "{said}");
+    assert!(ping.received * 10 > ping.sent * 5, "{ping:?}");
+    let after = guest.run("dmesg | grep -c 'Link is'").unwrap();
+    assert_eq!(after, dmesg, "the link has changed");
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+    drop(guest);
+    assert!(daemon.stop().unwrap().success());
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over forty kills"]
+fn long_a_guests_tcp_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(40);
+}
