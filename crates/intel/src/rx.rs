@@ -7,6 +7,7 @@ mod place;
 mod run;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
