@@ -93,7 +93,7 @@ pub fn room(ring: &Ring, tell: Tell<'_>) -> bool {
     let free = ring.available();
     if free == 0 {
         tell(
-            "no receive descriptor is free now: its sender waits, or it is lost".into(),
+            "no receive descriptor is free now: it waits in the packet FIFO or with its sender, or is lost".into(),
             Some("rx_missed"),
         );
         return false;
