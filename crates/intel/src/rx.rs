@@ -8,6 +8,7 @@ mod publish;
 mod run;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};

@@ -184,7 +184,62 @@ impl Machine {
         }
         let mut room = Vec::new();
         let picks = batch.all_picks(&mut room);
-        self.nic.receive.deliver(&self.env, &batch, picks)
+        let plain = matches!(frames, [(_, notes)] if *notes == Offload::NONE);
+        let told = plain.then(|| self.told(&batch)).flatten();
+        let before = told.map(|(_, counter)| (counter.map(|name| self.counter(name)), self.got()));
+        let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
+        if let (Some(told), Some(before)) = (told, before) {
+            self.keeps_word(told, before, dealt);
+        }
+        dealt
+    }
+
+    /// What the receiver says that it would do with the first frame: whether its guest would get it, and the last counter
+    /// that it names.
+    fn told(&self, batch: &Batch<'_>) -> Option<(bool, Option<&'static str>)> {
+        let mut last = None;
+        let frame = batch.get(0)?;
+        let receive = &self.nic.receive;
+        let gets = receive.trace(&self.env, &frame, &mut |_, counter| last = counter.or(last))?;
+        Some((gets, last))
+    }
+
+    /// Frames received, and frames that were let in and then met something that only the attempt shows.
+    fn got(&self) -> [u64; 2] {
+        let mut got = [0; 2];
+        self.nic.control.counters(&mut |name, value| match name {
+            "rx_frames" => got[0] += value,
+            name if name.starts_with("broken_") => got[1] += value,
+            "rx_dma_fault" | "rx_too_large" | "rx_too_long" | "rx_queue_full" | "rx_invalid"
+            | "rx_bad_offload" | "rx_dropped" | "rx_null_buffer" => got[1] += value,
+            _ => {}
+        });
+        got
+    }
+
+    /// What was told of a frame is what became of it.
+    fn keeps_word(
+        &self,
+        (gets, counter): (bool, Option<&'static str>),
+        (counted, before): (Option<u64>, [u64; 2]),
+        dealt: usize,
+    ) {
+        let [received, failed] = self.got();
+        let told = format!("told {gets} and {counter:?}, {dealt} dealt with");
+        if gets {
+            let done = received > before[0] || failed > before[1] || dealt == 0;
+            assert!(done, "{told}, and it did not come");
+            return;
+        }
+        // Descriptors may come in the last moment through a CSB, and it may wait in a packet FIFO.
+        if counter == Some("rx_missed") {
+            return;
+        }
+        assert_eq!(received, before[0], "{told}, and it came");
+        match counter {
+            Some(name) => assert!(Some(self.counter(name)) > counted, "{told}"),
+            None => assert_eq!(dealt, 1, "{told}"),
+        }
     }
 
     /// Whether the receiver says that its guest would get a frame; `None`: it does not say.

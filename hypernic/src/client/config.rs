@@ -40,7 +40,7 @@ enum ConfigVerb {
         /// The file; without, the one that the daemon was started with.
         file: Option<PathBuf>,
         /// Only say what would be done, in order.
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["partly", "rollback_after", "check", "persist", "if_generation"])]
         plan: bool,
         /// NICs that a VMM has may be taken away and made anew.
         #[arg(long)]
@@ -173,4 +173,27 @@ fn table(plan: &Plan, end: &str) -> String {
         return "nothing to do\n".into();
     }
     text + end
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_plan_takes_no_word_that_would_do_something() {
+        let parses = |words: &str| Cli::try_parse_from(words.split(' ')).is_ok();
+        assert!(parses("hypernic config apply f --plan --disconnect"));
+        for word in [
+            "--partly",
+            "--rollback-after 60",
+            "--check",
+            "--persist",
+            "--if-generation 3",
+        ] {
+            assert!(parses(&format!("hypernic config apply f {word}")));
+            assert!(!parses(&format!("hypernic config apply f --plan {word}")));
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod run;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod write;
 mod writer;
 
@@ -83,6 +84,15 @@ impl Receive for Receiver {
         // Under the lock of the waiters: a sender that registers too late to be woken here tries once
         // more after that, and sees the new tail.
         self.function.waiters.wake();
+    }
+
+    fn trace(
+        &self,
+        env: &Env,
+        frame: &Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        trace::trace(&self.function, env, frame, tell)
     }
 
     fn give_up(&self, env: &Env, _batch: &Batch<'_>, picks: &[u16]) {

@@ -9,6 +9,7 @@ mod lease;
 mod offer;
 mod place;
 mod run;
+mod trace;
 mod verdict;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use ::csb::at;
 use datapath::RECEIVED;
 use datapath::counters::count;
 use datapath::csb::CsbPage;
-use frame::{Batch, Caps, Cut, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
@@ -120,6 +121,15 @@ impl Receive for Receiver {
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.chip.waiters.add(waker);
+    }
+
+    fn trace(
+        &self,
+        env: &Env,
+        frame: &Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        trace::trace(&self.chip, env, frame, tell)
     }
 
     fn give_up(&self, _: &Env, _: &Batch<'_>, picks: &[u16]) {

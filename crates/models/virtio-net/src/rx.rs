@@ -2,6 +2,7 @@
 
 pub mod place;
 mod run;
+mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -80,6 +81,15 @@ impl Receive for Receiver {
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.device.waiters.add(waker);
+    }
+
+    fn trace(
+        &self,
+        _: &Env,
+        frame: &Frame<'_>,
+        tell: &mut dyn FnMut(String, Option<&'static str>),
+    ) -> Option<bool> {
+        trace::trace(&self.device, frame, tell)
     }
 
     fn give_up(&self, _: &Env, _: &Batch<'_>, picks: &[u16]) {

@@ -87,6 +87,17 @@ fn tag_of(frame: &Frame<'_>) -> Option<(u16, bool)> {
         .then(|| (u16::from_be_bytes([c0, c1]), true))
 }
 
+/// Bytes on the wire, with FCS. `beside`: its tag is not in the frame.
+fn length(frame: &Frame<'_>, beside: bool) -> usize {
+    let tag = if beside { VLAN_TAG } else { 0 };
+    (frame.len() + tag).max(MIN_FRAME) + FCS
+}
+
+/// The same of a frame as it comes.
+pub(super) fn on_wire(frame: &Frame<'_>) -> usize {
+    length(frame, frame.notes().vlan.is_some())
+}
+
 impl<'a> Placing<'a, '_> {
     /// How a frame will lie in its buffers. `None`: it is too long.
     fn shape(&self, frame: &Frame<'_>) -> Option<Shape> {
@@ -115,13 +126,7 @@ impl<'a> Placing<'a, '_> {
                 head_len += VLAN_TAG;
             }
         }
-        // What is taken out was on the wire.
-        let grown = if tag.is_some_and(|(_, inside)| !inside) {
-            VLAN_TAG
-        } else {
-            0
-        };
-        let on_wire = (frame.len() + grown).max(MIN_FRAME) + FCS;
+        let on_wire = length(frame, tag.is_some_and(|(_, inside)| !inside));
         let body = head_len + frame.len() - from;
         (on_wire <= self.settings.most).then_some(Shape {
             head,
