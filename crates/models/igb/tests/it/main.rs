@@ -8,6 +8,7 @@ mod moderation;
 mod pause;
 mod registers;
 mod runs;
+mod trace;
 mod tx_plans;
 mod vf_common;
 mod vf_state;
