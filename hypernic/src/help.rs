@@ -37,6 +37,7 @@ macro_rules! pages {
 
 pages! {
     "first-traffic" "docs/first-traffic.md"
+    "install" "docs/install.md"
     "configuration" "docs/configuration.md"
     "words" "docs/words.md"
     "recipes" "docs/recipes.md"
