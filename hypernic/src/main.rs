@@ -257,18 +257,17 @@ fn let_go(host: &Host, signals: &mut Signals) {
     tracing::info!(nics, "pulled the cables, and wait until guests are quiet");
     let end = Instant::now() + LET_GO;
     let mut last = None;
-    let mut since = Instant::now();
+    let mut quiet = 0;
     let ends = |signal| signal == SIGINT || signal == SIGTERM;
-    while Instant::now() < end && since.elapsed() < QUIET && !signals.pending().any(ends) {
-        std::thread::sleep(QUIET / 10);
+    while Instant::now() < end && quiet < QUIET && !signals.pending().any(ends) {
+        std::thread::sleep(LOOK);
         let activity = host.activity();
         if activity.is_none() {
             return;
         }
-        if activity != last {
-            last = activity;
-            since = Instant::now();
-        }
+        // Looks are counted, and not time: on a host that stands still, guests do too.
+        quiet = if activity == last { quiet + 1 } else { 0 };
+        last = activity;
     }
 }
 
@@ -285,9 +284,12 @@ fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
 /// How long guests may take to become quiet.
 const LET_GO: Duration = Duration::from_secs(3);
 
-/// A guest that has asked for nothing for so long sends no more. (Linux sees the cable within two seconds, but nothing it
+/// Looks whether guests are quiet are so far apart.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// A guest that has asked for nothing in so many looks sends no more. (Linux sees the cable within two seconds, but nothing it
 /// sends is answered.)
-const QUIET: Duration = Duration::from_millis(250);
+const QUIET: u32 = 12;
 
 /// How long a reader of standard output may take.
 const READER: Duration = Duration::from_secs(1);
