@@ -417,7 +417,14 @@ fn a_client_with_very_many_files_is_served_and_not_handed_over() {
             matches!(outcome, Err(HandoverError::Cannot(_))),
             "{outcome:?}"
         );
-        assert!(few + most as usize <= many + 8, "{many} then {few}");
+        // Another thread closes them, and other tests have files, too.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(4);
+        let mut few = few;
+        while few + most as usize > many + 8 {
+            assert!(std::time::Instant::now() < end, "{many} then {few}");
+            std::thread::yield_now();
+            few = open();
+        }
         assert!(until(5).0.is_ok());
     });
 }
