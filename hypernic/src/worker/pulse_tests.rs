@@ -57,7 +57,11 @@ fn sleeping_workers_answer_and_one_in_an_endless_turn_is_late() {
     begins.recv().expect("a turn");
     until(&[task.worker()]);
     // Late it stays for as long as the turn lasts.
-    assert_eq!(pulses.late(), [task.worker()]);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(20));
+        // The other one may not have answered yet.
+        assert!(pulses.late().contains(&task.worker()));
+    }
     drop(ends);
     until(&[]);
     task.call(ASKED);
