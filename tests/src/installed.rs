@@ -30,6 +30,15 @@ pub fn package() -> Result<PathBuf> {
     found.ok_or_else(|| Error::check(format!("no package in {}: run make deb", folder.display())))
 }
 
+/// A shell with mounts and processes of its own, which go with it. `$0` and what follows are the arguments that are added.
+#[must_use]
+pub fn apart(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["sh", "-ec", script]);
+    command
+}
+
 /// Runs a command, and returns what it says if it ends well.
 ///
 /// # Errors
@@ -87,19 +96,9 @@ impl DebianRoot {
     /// A shell script in it, with its own processes, /proc, /sys, /dev and /run.
     #[must_use]
     pub fn command(&self, script: &str) -> Command {
-        // What is mounted goes with the namespace; its init ends all that the script leaves running.
         let outer = "mount -t proc p \"$0/proc\" && mount -t sysfs s \"$0/sys\" && mount --rbind /dev \"$0/dev\" && \
                      mount -t tmpfs r \"$0/run\" && exec chroot \"$0\" bash -ec \"$1\"";
-        let mut command = Command::new("unshare");
-        command.args([
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "sh",
-            "-ec",
-            outer,
-        ]);
+        let mut command = apart(outer);
         command.arg(self.path()).arg(script);
         command
             .env_clear()

@@ -79,6 +79,11 @@ impl Access {
     }
 }
 
+/// The number of a group of this host, by its name or number.
+pub(super) fn group(word: &str) -> Option<u32> {
+    Names::read(USERS.as_ref(), GROUPS.as_ref()).gid(word)
+}
+
 /// The host's users and groups.
 #[derive(Default)]
 struct Names {
@@ -111,6 +116,12 @@ impl Names {
         }
     }
 
+    /// The number of a group, by its name or number.
+    fn gid(&self, word: &str) -> Option<u32> {
+        let named = self.groups.iter().find(|(name, ..)| name == word);
+        named.map(|(_, gid, _)| *gid).or_else(|| word.parse().ok())
+    }
+
     /// Adds a user, or `@` and a group with all its members.
     fn add(&self, word: &str, to: &mut Members) -> Result<(), String> {
         let bad = |what: &str| {
@@ -123,8 +134,7 @@ impl Names {
             return Ok(());
         };
         let named = self.groups.iter().find(|(name, ..)| name == group);
-        let number = named.map(|(_, gid, _)| *gid).or_else(|| group.parse().ok());
-        to.gids.insert(number.ok_or_else(|| bad("group"))?);
+        to.gids.insert(self.gid(group).ok_or_else(|| bad("group"))?);
         let members = named.map_or(&[][..], |(.., members)| members);
         let known = self.users.iter().filter(|(name, _)| members.contains(name));
         to.uids.extend(known.map(|(_, uid)| *uid));
@@ -154,6 +164,14 @@ mod tests {
             operate: members(operate),
             owner: members(owner),
         }
+    }
+
+    #[test]
+    fn groups_are_found_by_name_or_number() {
+        let names = Names::of("", "root:x:0:\nkvm:x:104:libvirt-qemu\nodd\n");
+        assert_eq!(names.gid("kvm"), Some(104));
+        assert_eq!(names.gid("odd"), None);
+        assert_eq!(names.gid("4242"), Some(4242));
     }
 
     #[test]

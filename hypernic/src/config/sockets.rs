@@ -1,5 +1,7 @@
 //! Which group may connect to the sockets that the daemon makes, and whether others may.
 
+use super::access;
+
 /// Whom a socket is opened to; where it says nothing, the file has what the process's umask leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
@@ -22,19 +24,7 @@ impl SocketAccess {
 /// # Errors
 /// There is none of that name: one line.
 pub fn parse_group(word: &str) -> Result<u32, String> {
-    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    group_in(&groups, word)
-        .or_else(|| word.parse().ok())
-        .ok_or_else(|| format!("there is no group \"{word}\" on this host"))
-}
-
-fn group_in(groups: &str, word: &str) -> Option<u32> {
-    groups.lines().find_map(|line| {
-        let mut words = line.split(':');
-        let name = words.next()?;
-        let number = words.nth(1)?.parse().ok()?;
-        (name == word).then_some(number)
-    })
+    access::group(word).ok_or_else(|| format!("there is no group \"{word}\" on this host"))
 }
 
 /// The mode of a file, in octal.
@@ -54,10 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_found_by_name_or_number() {
-        let groups = "root:x:0:\nkvm:x:104:libvirt-qemu\nodd\n";
-        assert_eq!(group_in(groups, "kvm"), Some(104));
-        assert_eq!(group_in(groups, "odd"), None);
+    fn a_group_that_there_is_not_is_named() {
         assert_eq!(parse_group("4242"), Ok(4242));
         let none = parse_group("no-such-group").expect_err("none");
         assert!(none.contains("no-such-group"), "{none}");

@@ -11,6 +11,8 @@ use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::{Signal, kill_process};
 use vfio_user::{Client, EventFd, SharedMem};
 
+use crate::waiting;
+
 /// One with a keeper that thinks nothing of short lives, and NICs on a switch.
 fn lan(sockets: &[PathBuf]) -> Daemon {
     let mut launch = Launch::new()
@@ -211,54 +213,12 @@ fn nothing_is_left_behind_by_many_deaths() {
 #[test]
 #[ignore = "long: a thousand NICs"]
 fn long_how_long_guests_wait_for_the_next_worker() {
-    const TIMES: usize = 7;
     for nics in [1, 10, 1000] {
         let dir = scratch().unwrap();
         let sockets: Vec<_> = (0..nics)
             .map(|n| dir.path().join(format!("n{n}")))
             .collect();
-        let mut daemon = lan(&sockets);
-        let ram = SharedMem::new("ram", 0x10_0000).unwrap();
-        let event = EventFd::new().unwrap();
-        let mut clients: Vec<_> = sockets
-            .iter()
-            .map(|socket| {
-                let mut client = Client::connect(socket).unwrap();
-                client
-                    .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
-                    .unwrap();
-                client.arm(0, 0, &[&event]).unwrap();
-                client
-            })
-            .collect();
-        let mut waits = Vec::new();
-        for _ in 0..TIMES {
-            let over = AtomicBool::new(false);
-            // The last one that is taken over.
-            let client = clients.last_mut().expect("a client");
-            let longest = std::thread::scope(|scope| {
-                let reader = scope.spawn(|| {
-                    let mut longest = Duration::ZERO;
-                    while !over.load(Ordering::Acquire) {
-                        let asked = Instant::now();
-                        client.region_read(0, 8, &mut [0; 4]).unwrap();
-                        longest = longest.max(asked.elapsed());
-                    }
-                    longest
-                });
-                std::thread::sleep(Duration::from_millis(200));
-                kill(&mut daemon);
-                std::thread::sleep(Duration::from_millis(200));
-                over.store(true, Ordering::Release);
-                reader.join().expect("no panic")
-            });
-            waits.push(longest);
-        }
-        for client in &mut clients {
-            client.region_read(0, 8, &mut [0; 4]).unwrap();
-        }
-        waits.sort();
-        println!("{nics} NICs: {waits:?}");
+        waiting::tell(&mut lan(&sockets), &sockets, |daemon| _ = kill(daemon));
     }
 }
 

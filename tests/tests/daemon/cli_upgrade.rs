@@ -1,7 +1,7 @@
 //! A daemon that becomes another process, or another program, while guests use their NICs.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hypernic_tests::{Daemon, Holdings, LONG, Launch, binary, copy_program, scratch};
@@ -9,7 +9,9 @@ use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::Signal;
-use vfio_user::{Client, EventFd, SharedMem};
+use vfio_user::Client;
+
+use crate::waiting;
 
 /// One with a keeper and two NICs on a switch.
 fn lan(binary: &Path, sockets: &[PathBuf], words: &[&str]) -> Daemon {
@@ -351,60 +353,16 @@ fn without_a_keeper_the_signal_says_why_nothing_happens() {
 #[test]
 #[ignore = "long: a thousand NICs"]
 fn long_how_long_guests_wait_for_an_upgrade() {
-    const TIMES: usize = 7;
     for nics in [1, 10, 1000] {
         let dir = scratch().unwrap();
         let sockets: Vec<_> = (0..nics)
             .map(|n| dir.path().join(format!("n{n}")))
             .collect();
         let mut daemon = lan(&binary().unwrap(), &sockets, &[]);
-        let ram = SharedMem::new("ram", 0x10_0000).unwrap();
-        let event = EventFd::new().unwrap();
-        let mut clients: Vec<_> = sockets
-            .iter()
-            .map(|socket| {
-                let mut client = Client::connect(socket).unwrap();
-                client
-                    .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
-                    .unwrap();
-                client.arm(0, 0, &[&event]).unwrap();
-                client
-            })
-            .collect();
-        let mut waits = Vec::new();
-        for _ in 0..TIMES {
-            let over = AtomicBool::new(false);
-            // The last one that is taken over.
-            let client = clients.last_mut().expect("a client");
-            let longest = std::thread::scope(|scope| {
-                let reader = scope.spawn(|| {
-                    let mut longest = Duration::ZERO;
-                    while !over.load(Ordering::Acquire) {
-                        let asked = Instant::now();
-                        client.region_read(0, 8, &mut [0; 4]).unwrap();
-                        longest = longest.max(asked.elapsed());
-                    }
-                    longest
-                });
-                std::thread::sleep(Duration::from_millis(200));
-                upgrade(&mut daemon);
-                std::thread::sleep(Duration::from_millis(200));
-                over.store(true, Ordering::Release);
-                reader.join().expect("no panic")
-            });
-            waits.push(longest);
-        }
-        for client in &mut clients {
-            client.region_read(0, 8, &mut [0; 4]).unwrap();
-        }
-        waits.sort();
-        println!(
-            "{nics} NICs: median {:?}, longest {:?}",
-            waits[TIMES / 2],
-            waits[TIMES - 1]
-        );
+        waiting::tell(&mut daemon, &sockets, upgrade);
         let log = daemon.log();
-        assert_eq!(log.matches("goes on where").count(), TIMES * nics, "{log}");
+        let gone_on = log.matches("goes on where").count();
+        assert_eq!(gone_on, waiting::TIMES * nics, "{log}");
         assert!(daemon.stop().unwrap().success());
     }
 }

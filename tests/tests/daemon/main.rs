@@ -16,3 +16,4 @@ mod cli_service;
 mod cli_upgrade;
 mod installed;
 mod pages;
+mod waiting;

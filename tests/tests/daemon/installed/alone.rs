@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hypernic_tests::binary;
-use hypernic_tests::installed::run;
+use hypernic_tests::installed::{apart, run};
 
 /// Below the folder that cargo builds in.
 fn built(path: &str) -> PathBuf {
@@ -16,17 +16,11 @@ fn built(path: &str) -> PathBuf {
 fn within(root: &Path, words: &str) -> String {
     let outer = "mkdir -p \"$0/proc\" && mount -t proc p \"$0/proc\" && \
                  exec timeout -k 20 -s TERM 3 chroot \"$0\" /usr/bin/hypernic \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-ec",
-        outer,
-    ]);
-    let output = command.arg(root).args(words.split(' ')).output().unwrap();
+    let output = apart(outer)
+        .arg(root)
+        .args(words.split(' '))
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
