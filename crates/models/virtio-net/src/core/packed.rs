@@ -299,7 +299,11 @@ impl Packed {
                 at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
                 len: u32::from_le_bytes([i, j, k, l]),
             };
-            chain.add(part, flags & WRITE != 0)?;
+            let write = flags & WRITE != 0;
+            if !write {
+                chain.first_is_to_read();
+            }
+            chain.add(part, write)?;
         }
         Ok(())
     }

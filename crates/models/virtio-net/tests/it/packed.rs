@@ -225,6 +225,28 @@ fn packed_rings_that_no_driver_makes_are_broken_by_name() {
     });
 }
 
+/// As DPDK's driver has it.
+#[test]
+fn a_header_that_a_table_calls_one_to_write_is_read_where_the_packet_follows() {
+    let mut d = Driver::with(PACKED, 16, Wire::default());
+    let table = BUFFERS + 0x1000;
+    d.m.poke(BUFFERS, &[&PLAIN[..], &frame(OTHER, 60)].concat());
+    d.desc_at(table, 0, (BUFFERS, 12, 0), WRITE);
+    d.desc_at(table, 1, (BUFFERS + 12, 40, 0), 0);
+    d.desc_at(table, 2, (BUFFERS + 52, 20, 0), 0);
+    d.give_packed(TX, &[(table, 48, false)], INDIRECT);
+    d.kick(TX);
+    assert_eq!(d.m.wire.take().len(), 1);
+    assert!(!d.needs_reset());
+    // Only the first may be wrong.
+    breaks(PACKED, TX, "broken_order", |d| {
+        d.desc_at(table, 0, (BUFFERS, 12, 0), 0);
+        d.desc_at(table, 1, (BUFFERS + 12, 40, 0), WRITE);
+        d.desc_at(table, 2, (BUFFERS + 52, 20, 0), 0);
+        d.give_packed(TX, &[(table, 48, false)], INDIRECT);
+    });
+}
+
 #[test]
 fn only_a_descriptor_whose_bits_say_so_is_available_and_any_id_goes_back() {
     let mut d = Driver::with(PACKED, 4, Wire::default());
