@@ -56,14 +56,6 @@ impl Chain {
         Ok(())
     }
 
-    /// What stands first is to be read, whatever was said of it, because something behind it is: DPDK's driver leaves the
-    /// header of a packet marked as one to write in its tables (`vring_desc_init_indirect_packed`).
-    pub(crate) fn first_is_to_read(&mut self) {
-        if self.parts.len() == 1 {
-            self.to_read = 1;
-        }
-    }
-
     /// Begins another.
     pub(crate) fn clear(&mut self, id: u16) {
         self.id = id;
