@@ -16,6 +16,9 @@ const DRIVERS: [&str; 2] = [
     "usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0/librte_net_virtio.so.25.0",
 ];
 
+/// The driver keeps the buffers of a full ring, three a packet here, until it wants room.
+const BUFFERS: &str = "--total-num-mbufs=12288";
+
 /// testpmd on the host.
 struct OnHost(Mutex<Testpmd>);
 
@@ -51,7 +54,13 @@ fn in_a_guest(words: &'static str, how: &str, more: impl FnOnce(&TestPmd)) {
     config.files.extend(tools.files(&drivers).unwrap());
     let guest = lab.rig.start(config).unwrap();
     let place = TestPmd::bind(&guest, "1af4");
-    let pmd = TestPmd::prompt(guest, device, &format!("-a {place}{how}"), "", peer.mac());
+    let pmd = TestPmd::prompt(
+        guest,
+        device,
+        &format!("-a {place}{how}"),
+        BUFFERS,
+        peer.mac(),
+    );
     for lengths in ["64", "1514", "64,700,750"] {
         sends(&daemon, &pmd, &mut peer, 30_000, lengths);
     }
