@@ -21,7 +21,7 @@ pub mod help;
 mod hex;
 pub mod hints;
 pub mod host;
-mod http;
+pub mod http;
 mod kept_taps;
 pub mod left;
 mod make;
