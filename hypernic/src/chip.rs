@@ -137,7 +137,9 @@ impl RunningChip {
                 let shown = format!("{}/{}", config.name, port.name);
                 let limit = Limit::default();
                 let events = move |event: InletEvent| {
-                    pf.link(matches!(event, InletEvent::LinkUp));
+                    if !matches!(event, InletEvent::Note(_)) {
+                        pf.link(matches!(event, InletEvent::LinkUp));
+                    }
                     log_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
@@ -358,6 +360,10 @@ fn log_event(limit: &Limit, port: &str, event: InletEvent) {
     if let InletEvent::Closed(why) = event {
         tracing::error!(port, "closed: {why}");
     } else if let Some(held_back) = limit.pass(Instant::now()) {
+        if let InletEvent::Note(note) = event {
+            tracing::error!(port, held_back, "{note}");
+            return;
+        }
         let up = event == InletEvent::LinkUp;
         tracing::info!(port, held_back, up, "link");
     }

@@ -38,6 +38,7 @@ pub mod time;
 pub mod top;
 mod transport;
 pub mod upgrade;
+pub mod user_networks;
 pub mod vf;
 pub mod web;
 mod worker;

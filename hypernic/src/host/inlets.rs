@@ -26,7 +26,9 @@ pub(super) fn inlet(
     };
     let limit = Limit::default();
     let events = move |event: InletEvent| {
-        linked(matches!(event, InletEvent::LinkUp));
+        if !matches!(event, InletEvent::Note(_)) {
+            linked(matches!(event, InletEvent::LinkUp));
+        }
         log_port_event(&limit, &shown, event);
     };
     InletThread::spawn(thread, source, to, events).map_err(|source| Error::Os {
@@ -44,9 +46,9 @@ fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {
     let Some(held_back) = limit.pass(Instant::now()) else {
         return;
     };
-    if event == InletEvent::LinkUp {
-        tracing::info!(port, held_back, "link up");
-    } else {
-        tracing::warn!(port, held_back, "link down; waiting for the other side");
+    match event {
+        InletEvent::Note(note) => tracing::error!(port, held_back, "{note}"),
+        InletEvent::LinkUp => tracing::info!(port, held_back, "link up"),
+        _ => tracing::warn!(port, held_back, "link down; waiting for the other side"),
     }
 }
