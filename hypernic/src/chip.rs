@@ -357,14 +357,13 @@ impl Drop for RunningChip {
 }
 
 fn log_event(limit: &Limit, port: &str, event: InletEvent) {
-    if let InletEvent::Closed(why) = event {
-        tracing::error!(port, "closed: {why}");
-    } else if let Some(held_back) = limit.pass(Instant::now()) {
-        if let InletEvent::Note(note) = event {
-            tracing::error!(port, held_back, "{note}");
-            return;
-        }
-        let up = event == InletEvent::LinkUp;
+    let up = match event {
+        InletEvent::Closed(why) => return tracing::error!(port, "closed: {why}"),
+        InletEvent::Note(note) => return tracing::error!(port, "{note}"),
+        InletEvent::LinkUp => true,
+        InletEvent::LinkDown => false,
+    };
+    if let Some(held_back) = limit.pass(Instant::now()) {
         tracing::info!(port, held_back, up, "link");
     }
 }

@@ -67,7 +67,7 @@ pub const PROCESS: &[Call] = calls! {
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_getsockopt SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock
     SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendto SYS_shutdown SYS_socketpair SYS_timerfd_create
     // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
-    SYS_capget SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list
     // The process.
     SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction SYS_write
@@ -78,27 +78,27 @@ pub const LIBRARY: &[Call] = calls! {
     // The port's socket, and who is ready.
     SYS_clock_gettime SYS_epoll_ctl SYS_epoll_pwait SYS_ppoll SYS_recvmsg SYS_sendmsg
     // Sockets of its own.
-    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_recvfrom SYS_sendto SYS_setsockopt
-    SYS_shutdown SYS_socket
+    SYS_accept SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown
+    SYS_socket
     // Files: those of TFTP, and the name servers'.
     SYS_fstat SYS_lseek SYS_newfstatat SYS_openat SYS_read
     // The allocator.
-    SYS_brk SYS_madvise SYS_mmap SYS_mprotect SYS_mremap SYS_munmap
+    SYS_brk SYS_mmap SYS_mremap SYS_munmap
     // The line about a call that is not here.
     SYS_rt_sigreturn SYS_writev
     // Descriptors of its own, the end.
-    SYS_close SYS_exit_group SYS_futex
+    SYS_close SYS_exit_group
 };
 
 /// Calls of the process that starts those, besides what they make: until they are there, they are copies of it.
 pub const LAUNCHER: &[Call] = calls! {
-    SYS_clone SYS_pidfd_open SYS_wait4
+    SYS_clone SYS_futex SYS_pidfd_open SYS_wait4
     // The beginning of a network: its ports of the host, the folder that it serves.
-    SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_getdents64 SYS_getpid SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
-    SYS_set_robust_list SYS_statx SYS_uname
+    SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
+    SYS_set_robust_list SYS_statx
     // Its confinement.
     SYS_capget SYS_capset SYS_landlock_add_rule SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_prctl SYS_rt_sigaction
-    SYS_rt_sigprocmask SYS_seccomp SYS_sigaltstack
+    SYS_seccomp
 };
 
 /// The forms of some calls that this machine's C library uses.

@@ -64,12 +64,15 @@ pub fn enter(plan: Plan) -> Result<Layers, String> {
             fatal::set_kind(plan.role.name());
         }
         fatal::install(plan.mode == Mode::Strict);
+        layers.capabilities = capabilities::count();
         match filter::process(&plan) {
             Ok(()) => layers.seccomp = true,
             Err(why) => refuse(missing("seccomp", why))?,
         }
     }
-    layers.capabilities = capabilities::count();
+    if plan.mode == Mode::Off {
+        layers.capabilities = capabilities::count();
+    }
     let kept = layers.clone();
     // A second call changes nothing of what holds.
     let _ = JAIL.set(Jail {

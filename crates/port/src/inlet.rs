@@ -64,7 +64,7 @@ pub trait Inlet: Send {
     fn link_up(&self) -> bool {
         true
     }
-    /// Something for the log, once. Asked for after each [`Inlet::run`].
+    /// Something for the log, once; no more than a few in a minute. Asked for after each [`Inlet::run`].
     fn note(&mut self) -> Option<String> {
         None
     }

@@ -38,17 +38,19 @@ pub(super) fn inlet(
 }
 
 fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {
-    // It comes once; a link goes up and down as often as a peer likes.
-    if let InletEvent::Closed(why) = event {
-        tracing::error!(port, "closed: {why}");
-        return;
-    }
+    let up = match event {
+        // It comes once, and a note seldom; a link goes up and down as often as a peer likes.
+        InletEvent::Closed(why) => return tracing::error!(port, "closed: {why}"),
+        InletEvent::Note(note) => return tracing::error!(port, "{note}"),
+        InletEvent::LinkUp => true,
+        InletEvent::LinkDown => false,
+    };
     let Some(held_back) = limit.pass(Instant::now()) else {
         return;
     };
-    match event {
-        InletEvent::Note(note) => tracing::error!(port, held_back, "{note}"),
-        InletEvent::LinkUp => tracing::info!(port, held_back, "link up"),
-        _ => tracing::warn!(port, held_back, "link down; waiting for the other side"),
+    if up {
+        tracing::info!(port, held_back, "link up");
+    } else {
+        tracing::warn!(port, held_back, "link down; waiting for the other side");
     }
 }

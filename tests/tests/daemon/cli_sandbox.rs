@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +25,12 @@ fn host(dir: &Path, more: &str) -> String {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a port").port();
     std::fs::write(dir.join("port"), port.to_string()).expect("a file");
-    let stream = format!("\"stream:listen={}\"", dir.join("stream").display());
+    // One listens, where another has; nobody listens to the other.
+    drop(UnixListener::bind(dir.join("stream")));
+    let stream = format!(
+        "\"stream:listen={0}/stream\", \"stream:{0}/nobody\"",
+        dir.display()
+    );
     format!(
         "control = {control}\nworkers = 2\n{more}\n\
          [[switch]]\nname = \"lan\"\nports = [\"user:hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:80\", {stream}]\n\
@@ -91,14 +96,14 @@ fn all_layers_are_on_and_workers_have_most_of_them() {
         }
     }
     let others = |name: &str| name.starts_with("worker-") || name.starts_with("port l");
-    // Two workers, and the threads of the user network, the stream and the loopback, once they have said what they are.
+    // Two workers, and the threads of the user network, two streams and the loopback, once they have said what they are.
     let until = Instant::now() + Duration::from_secs(10);
     let filters = loop {
         let filters = threads(&daemon, "Seccomp_filters:");
         let confined = filters
             .iter()
             .filter(|(name, count)| others(name) && count == "3");
-        if confined.count() == 5 || Instant::now() > until {
+        if confined.count() == 6 || Instant::now() > until {
             break filters;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -106,15 +111,15 @@ fn all_layers_are_on_and_workers_have_most_of_them() {
     let least = filters.iter().map(|(_, count)| count.as_str()).min();
     assert_eq!(least, Some("1"), "{filters:?}");
     let confined: Vec<_> = filters.iter().filter(|(name, _)| others(name)).collect();
-    assert_eq!(confined.len(), 5, "{filters:?}");
+    assert_eq!(confined.len(), 6, "{filters:?}");
     assert!(
         confined.iter().all(|(_, count)| count == "3"),
         "{filters:?}"
     );
     for (name, rights) in threads(&daemon, "CapPrm:") {
         let rights = u64::from_str_radix(&rights, 16).expect("a number");
-        // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN, of a daemon that may be asked for ports.
-        let may = if others(&name) { 0 } else { 1 << 10 | 1 << 12 };
+        // CAP_NET_ADMIN, of a daemon that may be asked for TAPs.
+        let may = if others(&name) { 0 } else { 1 << 12 };
         assert_eq!(rights & !may, 0, "{name}");
     }
     let metrics = ask(dir.path(), &["metrics"]).expect("metrics");
@@ -336,8 +341,44 @@ fn through_the_network(dir: &Path, nic: &mut Driver<SocketBus>) -> Result<(), St
     Ok(())
 }
 
-/// What guests, VMMs and operators do in a host's life. An error says where the daemon was not there any more.
-fn live(dir: &Path, daemon: &mut Daemon) -> Result<(), String> {
+/// An exporter beside the daemon that is asked once, without the call of this rule. An error is what it said when it ended.
+fn beside(dir: &Path, rule: &str) -> Result<(), String> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = free.expect("a port").to_string();
+    let mut exporter = Command::new(binary().expect("built"))
+        .args(["exporter", "--sandbox", "strict", "--listen", &address])
+        .arg("--control")
+        .arg(dir.join("control"))
+        .env("HYPERNIC_SANDBOX_WITHOUT", rule)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut answer = Vec::new();
+    while exporter.try_wait().expect("waits").is_none() && Instant::now() < until {
+        let Ok(mut client) = TcpStream::connect(&address) else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        client
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("set");
+        let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let _ = client.read_to_end(&mut answer);
+        break;
+    }
+    let _ = exporter.kill();
+    let output = exporter.wait_with_output().expect("it ends");
+    match answer.starts_with(b"HTTP/1.1 200") {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// What guests, VMMs and operators do in a host's life, without the call of this rule. An error says where the daemon was
+/// not there any more.
+fn live(dir: &Path, daemon: &mut Daemon, rule: &str) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
     // A VMM that cuts off the file that it has given.
     let vmms = villain::vmms().find(|(villain, _)| villain.id == "truncated_under_the_device");
@@ -390,6 +431,14 @@ fn live(dir: &Path, daemon: &mut Daemon) -> Result<(), String> {
     )?;
     ask(dir, &["nic", "remove", "c"])?;
     ask(dir, &["port", "add", "lan", "null"])?;
+    if rule.starts_with("process") {
+        beside(dir, rule)?;
+    }
+    // A network that ends while the daemon goes on.
+    let network = format!("user:tftp={}", dir.display());
+    for change in ["add", "remove"] {
+        ask(dir, &["port", change, "loop", &network])?;
+    }
     daemon.signal(Signal::USR1).map_err(|error| said(&error))?;
     daemon
         .wait_printed("\"counters\"")
@@ -412,14 +461,16 @@ fn is_needed(kind: &str, call: &str) -> bool {
     let launch = launch.env("HYPERNIC_SANDBOX_WITHOUT", &rule);
     let mut daemon = launch.spawn().expect("it runs");
     let lived = match daemon.wait_log("serving") {
-        Ok(_) => live(dir.path(), &mut daemon),
+        Ok(_) => live(dir.path(), &mut daemon, &rule),
         Err(error) => Err(error.to_string()),
     };
     let log = daemon.log();
     match lived {
-        Ok(()) => false,
+        // A process of a network may end where others are not in need of it.
+        Ok(()) => log.contains(&format!("made the system call {call} (")),
         Err(error) => {
-            let named = log.contains(&format!("made the system call {call} ("));
+            let line = format!("made the system call {call} (");
+            let named = log.contains(&line) || error.contains(&line);
             // The last line needs `writev` itself; around the others all signals are blocked.
             let mute = [
                 "writev",
@@ -473,20 +524,40 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "none: needed where the machine's clock cannot be read without a call",
     ),
     (
-        "network",
+        "user-network",
         "fstat",
         "guest: long_libvirt_starts_guests_by_the_recipes, by the C library of Debian 13",
     ),
+    (
+        "user-network",
+        "clock_gettime",
+        "none: needed where the machine's clock cannot be read without a call",
+    ),
+    (
+        "user-network",
+        "rt_sigreturn",
+        "daemon: a_call_that_a_user_network_may_not_make_…",
+    ),
+    (
+        "user-network",
+        "writev",
+        "daemon: a_call_that_a_user_network_may_not_make_…",
+    ),
+    (
+        "launcher",
+        "clock_nanosleep",
+        "none: needed where a worker before still has a network's ports of the host",
+    ),
     ("data", "recvmmsg", "daemon: guests_go_on_whenever_…"),
     ("data", "sendmmsg", "daemon: guests_go_on_whenever_…"),
-    ("network", "getpeername", "guest: the_demo_passes_…"),
+    ("user-network", "getpeername", "guest: the_demo_passes_…"),
     (
-        "network",
+        "user-network",
         "lseek",
         "guest: the_stock_ipxe_rom_gets_an_address_and_a_script_by_tftp",
     ),
     (
-        "network",
+        "user-network",
         "mremap",
         "none: needed when a large buffer of the library's grows",
     ),
@@ -530,7 +601,7 @@ fn a_worker_may_make_few_calls_and_each_is_needed() {
     assert!(calls::DATA.len() <= 22);
     let dir = scratch().expect("a folder");
     let mut daemon = launch(dir.path(), "").start().expect("it serves");
-    live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
     needs_but("data", &[calls::DATA]);
 }
 
@@ -539,7 +610,7 @@ fn a_call_that_may_not_be_made_fails_and_takes_no_nic_down() {
     let dir = scratch().expect("a folder");
     let launch = launch(dir.path(), "").env("HYPERNIC_SANDBOX_WITHOUT", "data:sched_yield");
     let mut daemon = launch.start().expect("it serves");
-    live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
     let log = daemon.log();
     let line =
         "the sandbox let a system call fail: a data thread made the system call sched_yield (24)";
@@ -556,9 +627,39 @@ fn a_call_that_may_not_be_made_fails_and_takes_no_nic_down() {
 }
 
 #[test]
+fn a_call_that_a_user_network_may_not_make_fails_and_takes_nothing_down() {
+    let dir = scratch().expect("a folder");
+    let rule = "user-network:setsockopt";
+    let launch = launch(dir.path(), "").env("HYPERNIC_SANDBOX_WITHOUT", rule);
+    let mut daemon = launch.start().expect("it serves");
+    live(dir.path(), &mut daemon, rule).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    let log = daemon.log();
+    let line = "a user-network thread made the system call setsockopt";
+    assert!(log.contains(line), "{log}");
+    let printed = daemon.printed();
+    let counters = printed.lines().rev().find_map(Counters::parse);
+    let counters = counters.expect("printed");
+    assert!(
+        counters.total("port", "user_refused_calls") > 0,
+        "{counters}"
+    );
+    assert_eq!(counters.total("sandbox", "refused_calls"), 0, "{counters}");
+}
+
+#[test]
 fn each_rule_of_a_port_and_of_a_network_is_needed() {
     needs_but("port", &[calls::PORT]);
     needs_but("network", &[calls::PORT, calls::NETWORK]);
+}
+
+#[test]
+fn each_rule_of_a_user_networks_process_is_needed() {
+    needs_but("user-network", &[calls::LIBRARY]);
+}
+
+#[test]
+fn each_rule_of_what_starts_user_networks_is_needed() {
+    needs_but("launcher", &[calls::LAUNCHER]);
 }
 
 #[test]
@@ -598,7 +699,7 @@ fn in_log_mode_a_life_leaves_no_line() {
             launch(dir.path(), "sandbox = \"log\"").env("HYPERNIC_SANDBOX_WITHOUT", without);
         let mut daemon = launch.start().expect("it serves");
         assert!(daemon.log().contains("seccomp logs"), "{}", daemon.log());
-        live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+        live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
         daemon.id()
     };
     let lines_of_a_life = run("");

@@ -60,7 +60,7 @@ pub fn attend(
                 Started::Here(given) => {
                     // Nothing of the launcher's, and nothing of its siblings'.
                     drop((requests, children));
-                    std::process::exit(run(given));
+                    single.end(run(given));
                 }
                 Started::There(child) => children.push(child),
                 Started::Not => {}

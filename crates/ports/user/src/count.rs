@@ -16,7 +16,7 @@ pub const NAMES: [&str; 18] = [
     "user_flow_refused",
     "user_nic_flow_refused",
     "user_down",
-    "user_starts",
+    "user_deaths",
     "user_bad_message",
     "user_refused_calls",
 ];
@@ -46,8 +46,8 @@ pub const FLOW_REFUSED: usize = 12;
 pub const NIC_FLOW_REFUSED: usize = 13;
 /// From a guest: while the network's process is not there. Or it waited when that ended.
 pub const DOWN: usize = 14;
-/// Not a drop: how often the network's process was started.
-pub const STARTS: usize = 15;
+/// Not a drop: how often the network's process died, or another could not be started.
+pub const DEATHS: usize = 15;
 /// Not a drop: messages of the network's process that are none; each ends it.
 pub const BAD_MESSAGE: usize = 16;
 /// Not a drop: system calls that the network's process may not make.

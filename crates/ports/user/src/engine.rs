@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use port::Backlog;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::config::{MTU, UserConfig, UserError};
 use crate::count::Told;
@@ -36,11 +38,10 @@ impl Engine {
     /// A network as configured. `patient`: another process may still have its ports of the host.
     pub fn new(config: &UserConfig, patient: bool) -> Result<Self, UserError> {
         if let Some(path) = &config.tftp {
-            let bad = |source| UserError::Tftp {
+            can_be_served(path).map_err(|source| UserError::Tftp {
                 path: path.clone(),
                 source,
-            };
-            std::fs::read_dir(path).map_err(bad)?;
+            })?;
         }
         let addresses = config.addresses()?;
         let frame = MTU + 64;
@@ -130,6 +131,15 @@ impl Engine {
         let timer = self.stack.next_timer().map(Duration::from_millis);
         timer.map_or(socket_timers, |t| t.min(socket_timers))
     }
+}
+
+/// Its files can be opened; nobody lists it.
+fn can_be_served(folder: &Path) -> io::Result<()> {
+    if !std::fs::metadata(folder)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let wanted = Access::READ_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, folder, wanted, AtFlags::empty())?)
 }
 
 impl AsFd for Engine {

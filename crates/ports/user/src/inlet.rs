@@ -69,7 +69,6 @@ impl UserInlet {
         let fd = started.map_err(UserError::Launcher)?;
         let mut room = vec![0; MAX];
         await_first(&fd, &mut room)?;
-        link.tally.add(count::STARTS, 1);
         let fd = Arc::new(fd);
         link.replace(Some(Arc::clone(&fd)));
         Ok(Self {
@@ -124,7 +123,6 @@ impl UserInlet {
             let fd = Arc::new(fd);
             self.told = Told::default();
             self.lives.begin(Instant::now());
-            self.link.tally.add(count::STARTS, 1);
             self.link.replace(Some(Arc::clone(&fd)));
             self.state = State::Up(fd);
         }
@@ -139,6 +137,7 @@ impl UserInlet {
 
     /// It has gone, so.
     fn died(&mut self, how: &str) {
+        self.link.tally.add(count::DEATHS, 1);
         if !std::mem::take(&mut self.left) {
             self.part();
         }
