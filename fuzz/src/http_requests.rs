@@ -83,11 +83,8 @@ fn understood(request: &Request, posts: bool) {
         );
     }
     assert!(!request.path.contains('?') && !request.path.contains(char::is_whitespace));
-    let mut again = format!("{} {}", request.method, request.path);
-    if !request.query.is_empty() {
-        again += &format!("?{}", request.query);
-    }
-    again += " HTTP/1.1\r\n";
+    let (method, path, query) = (request.method, &request.path, &request.query);
+    let mut again = format!("{method} {path}?{query} HTTP/1.1\r\n");
     for (name, text) in &request.fields {
         again += &format!("{name}: {text}\r\n");
     }
@@ -104,7 +101,9 @@ fn refused(answer: &[u8]) {
     let text = std::str::from_utf8(answer).expect("text");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 4"));
+    let status = lines
+        .next()
+        .and_then(|line| line.strip_prefix("HTTP/1.1 4"));
     assert!(status.is_some(), "{head}");
     let length = lines.find_map(|line| line.strip_prefix("Content-Length: "));
     assert_eq!(length.map(str::parse), Some(Ok(body.len())));

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use jail::{Plan, Role};
 pub use jail::{Layers, Mode};
+use jail::{Plan, Role};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};
 use crate::error::Error;
 use crate::report::Section;
 use crate::spec::PortSpec;
-use crate::user_networks;
 
 /// The test's word for a system call to leave out; it can only take away.
 const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
@@ -21,7 +21,7 @@ const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
 /// What a strict sandbox needs is not to be had.
 pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
     let plan = plan(config);
-    if !plan.network && plan.mode != Mode::Off && ports(config).any(is_network) {
+    if !plan.network && plan.mode != Mode::Off && has_networks(config) {
         let message = "a user network is configured, and sandbox-network = false forbids it; remove one of the two";
         return Err(Error::Host(message.into()));
     }
@@ -90,10 +90,15 @@ fn plan(config: &HostConfig) -> Plan {
     }
 }
 
+/// Whether there are user networks.
+pub(crate) fn has_networks(config: &HostConfig) -> bool {
+    ports(config).any(is_network)
+}
+
 /// Whether there are user networks, or may be some later.
 fn may_have_networks(config: &HostConfig) -> bool {
     let live = config.control.is_some();
-    (config.sandbox.network).unwrap_or_else(|| live || ports(config).any(is_network))
+    (config.sandbox.network).unwrap_or_else(|| live || has_networks(config))
 }
 
 /// What processes of user networks are given, if there may be some: how much is asked for, and the folders of `tftp=`
@@ -101,7 +106,21 @@ fn may_have_networks(config: &HostConfig) -> bool {
 pub(crate) fn networks(config: &HostConfig) -> Option<(Mode, Vec<PathBuf>)> {
     let served = ports(config).flat_map(served_folders).map(PathBuf::from);
     let folders = served.chain(plan(config).folders);
-    may_have_networks(config).then(|| (config.sandbox.mode, folders.collect()))
+    let mode = config.sandbox.mode;
+    let wanted = may_have_networks(config) || mode == Mode::Off && has_networks(config);
+    wanted.then(|| (mode, folders.collect()))
+}
+
+/// Folders that user networks may serve.
+static GIVEN: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Notes which folders user networks may serve, once.
+pub(crate) fn give(folders: Vec<PathBuf>) {
+    let _ = GIVEN.set(folders);
+}
+
+fn given() -> &'static [PathBuf] {
+    GIVEN.get().map_or(&[], Vec::as_slice)
 }
 
 /// What a process needs that starts user networks, or is one: name servers, random numbers, and the folders that it
@@ -198,7 +217,7 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
     }
     served_folders(port)
         .map(Path::new)
-        .try_for_each(|folder| jail::permits_reading(folder, user_networks::given()))?;
+        .try_for_each(|folder| jail::permits_reading(folder, given()))?;
     file_of_port(port).map_or(Ok(()), jail::permits)
 }
 

@@ -4,7 +4,9 @@
 //! process for each network that a port asks for, now or later, and knows nothing else. It ends with the daemon that started
 //! it, or with its worker if there is a keeper, and so do the networks.
 
+use std::convert::Infallible;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -37,10 +39,8 @@ const MANAGERS: [&str; 6] = [
 
 struct Running {
     launcher: Launcher,
-    /// Folders that networks may serve.
-    given: Vec<PathBuf>,
     /// It ends with us, so nobody waits for it.
-    _process: Child,
+    _process: Option<Child>,
 }
 
 static RUNNING: OnceLock<Running> = OnceLock::new();
@@ -59,17 +59,29 @@ pub fn start(config: &HostConfig) -> Result<(), Error> {
     let Some((mode, given)) = sandbox::networks(config).filter(|_| port_user::BUILT) else {
         return Ok(());
     };
-    let failed = |source| Error::Os {
-        what: "cannot start the process that starts user networks",
-        source,
-    };
-    let (ours, theirs) = Launcher::socket().map_err(failed)?;
+    match run_again(mode, &given) {
+        Ok(running) => {
+            let _ = RUNNING.set(running);
+            sandbox::give(given);
+            Ok(())
+        }
+        // Who asks for one later is told.
+        Err(_) if !sandbox::has_networks(config) => Ok(()),
+        Err(source) => Err(Error::Os {
+            what: "cannot start the process that starts user networks",
+            source,
+        }),
+    }
+}
+
+fn run_again(mode: Mode, given: &[PathBuf]) -> io::Result<Running> {
+    let (ours, theirs) = Launcher::socket()?;
     let mut command = Command::new(PROGRAM);
     command
         .arg0(NAME)
         .arg(getpid().to_string())
         .arg(mode.name())
-        .args(&given)
+        .args(given)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         // What a terminal sends to the daemon is not for them.
@@ -77,18 +89,18 @@ pub fn start(config: &HostConfig) -> Result<(), Error> {
     MANAGERS.iter().for_each(|word| {
         command.env_remove(word);
     });
-    let process = command.spawn().map_err(failed)?;
-    let _ = RUNNING.set(Running {
+    Ok(Running {
         launcher: Launcher::new(ours),
-        given,
-        _process: process,
-    });
-    Ok(())
+        _process: Some(command.spawn()?),
+    })
 }
 
-/// Folders that networks may serve.
-pub(crate) fn given() -> &'static [PathBuf] {
-    RUNNING.get().map_or(&[], |running| &running.given)
+/// Has user networks on threads of this process: for programs that are not the daemon, and cannot be run as its launcher.
+pub fn stay_here() {
+    let _ = RUNNING.set(Running {
+        launcher: Launcher::of_threads(),
+        _process: None,
+    });
 }
 
 /// Opens a port to a network of its own.
@@ -113,16 +125,13 @@ pub(crate) fn open(config: &UserConfig) -> Result<Port, String> {
 
 /// Is the launcher, until the daemon has ended.
 pub fn run() -> ExitCode {
-    match launch() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("hypernic: user networks: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let Err(why) = launch();
+    eprintln!("hypernic: user networks: {why}");
+    ExitCode::FAILURE
 }
 
-fn launch() -> Result<(), String> {
+/// Returns if it cannot be.
+fn launch() -> Result<Infallible, String> {
     let mut words = std::env::args_os().skip(1);
     let mut word = || words.next().and_then(|word| word.into_string().ok());
     let started_by = "it is started by the daemon, and by nobody else";
@@ -131,7 +140,7 @@ fn launch() -> Result<(), String> {
     let mode: Mode = word().ok_or(started_by)?.parse()?;
     let given: Vec<PathBuf> = words.map(PathBuf::from).collect();
     end_with(daemon)?;
-    let said = |error: std::io::Error| error.to_string();
+    let said = |error: io::Error| error.to_string();
     // Whatever the daemon has inherited, and what a worker has left.
     jail::close_from(3).map_err(said)?;
     let requests = take_input().map_err(said)?;
@@ -140,7 +149,7 @@ fn launch() -> Result<(), String> {
     let us = getpid();
     let confine = || {
         let plan = sandbox::plan_of_networks(Role::Launcher, mode, given);
-        jail::enter(plan).map(drop).map_err(std::io::Error::other)
+        jail::enter(plan).map(drop).map_err(io::Error::other)
     };
     port_user::attend(requests, confine, &|socket| network(socket, us, mode)).map_err(said)
 }
@@ -171,8 +180,8 @@ fn end_with(parent: Pid) -> Result<(), String> {
 }
 
 /// The socket that is standard input, which becomes nothing to read.
-fn take_input() -> std::io::Result<OwnedFd> {
-    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+fn take_input() -> io::Result<OwnedFd> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdin(File::open(Path::new("/dev/null"))?)?;
     Ok(socket)
 }

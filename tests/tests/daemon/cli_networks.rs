@@ -19,9 +19,8 @@ fn nic(socket: &Path) -> Nic {
     let until = Instant::now() + LONG;
     loop {
         let bus = SocketBus::connect(socket).map_err(|error| error.to_string());
-        let made = bus.and_then(|bus| {
-            Driver::new(bus, Config::linux()).map_err(|error| error.to_string())
-        });
+        let made = bus
+            .and_then(|bus| Driver::new(bus, Config::linux()).map_err(|error| error.to_string()));
         match made {
             Ok(nic) => return nic,
             Err(why) => assert!(Instant::now() < until, "{why}"),
@@ -155,12 +154,21 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     let worker = daemon.id();
     // The guests' memory is where it is looked for.
     assert!(maps(worker).contains("memfd:"), "{}", maps(worker));
-    assert!(sockets(worker, &["unix"]).iter().any(|line| line.ends_with("/a")));
+    assert!(
+        sockets(worker, &["unix"])
+            .iter()
+            .any(|line| line.ends_with("/a"))
+    );
     let (launcher, networks) = processes(worker);
     assert_eq!(networks.len(), 1, "one network");
     for pid in [launcher, networks[0]] {
         assert!(!maps(pid).contains("memfd:"), "{}", maps(pid));
-        let known = ["/dev/null", "socket:", "anon_inode:[eventpoll]", "anon_inode:[pidfd]"];
+        let known = [
+            "/dev/null",
+            "socket:",
+            "anon_inode:[eventpoll]",
+            "anon_inode:[pidfd]",
+        ];
         let stderr = std::fs::read_link(format!("/proc/{worker}/fd/2")).expect("it has one");
         for link in descriptors(pid) {
             let known = known.iter().any(|known| link.starts_with(known));
@@ -180,8 +188,14 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     // Its port's alone, besides those to the world.
     assert_eq!(sockets(networks[0], &["unix"]).len(), 1);
     assert!(!sockets(networks[0], &inner).is_empty());
-    assert_eq!(status(networks[0], "CapPrm:").as_deref(), Some("0000000000000000"));
-    assert_eq!(status(networks[0], "Seccomp_filters:").as_deref(), Some("2"));
+    assert_eq!(
+        status(networks[0], "CapPrm:").as_deref(),
+        Some("0000000000000000")
+    );
+    assert_eq!(
+        status(networks[0], "Seccomp_filters:").as_deref(),
+        Some("2")
+    );
     // They end with the daemon, however that ends.
     kill(worker);
     wait_for_the_end_of(&[launcher, networks[0]]);
@@ -241,12 +255,17 @@ fn a_user_network_that_dies_comes_again_and_others_notice_nothing() {
             assert!(line.contains("a/user"), "{line}");
             assert!(reaches_the_host(&mut a, LONG), "life {life}");
             let (same, now) = processes(daemon.id());
-            assert!(same == launcher && now.len() == 1 && now != before, "{now:?}");
+            assert!(
+                same == launcher && now.len() == 1 && now != before,
+                "{now:?}"
+            );
             before = now;
         }
         // Six short lives are enough.
         kill(before[0]);
-        daemon.wait_log("closed: its process was killed by signal 9").expect("it is told");
+        daemon
+            .wait_log("closed: its process was killed by signal 9")
+            .expect("it is told");
         assert!(!reaches_the_host(&mut a, Duration::from_millis(200)));
         drop(stops);
         others.join().expect("nothing is lost")
@@ -266,7 +285,9 @@ fn without_what_starts_networks_one_that_dies_says_so_and_the_daemon_goes_on() {
     kill(launcher);
     // It had nobody left who would end it.
     wait_for_the_end_of(&networks);
-    daemon.wait_log("closed: no process can be started for it").expect("it is told");
+    daemon
+        .wait_log("closed: no process can be started for it")
+        .expect("it is told");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stops = Stops(&stop);
@@ -300,7 +321,9 @@ fn a_worker_that_comes_again_has_its_user_networks_again() {
         if way == 1 {
             let lines = daemon.log_position();
             daemon.signal(Signal::USR2).expect("sent");
-            daemon.wait_log_after(lines, "\"serving\"").expect("it serves");
+            daemon
+                .wait_log_after(lines, "\"serving\"")
+                .expect("it serves");
         } else {
             daemon.end_worker(Signal::KILL).expect("another");
         }

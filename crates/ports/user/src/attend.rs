@@ -1,5 +1,6 @@
 //! The launcher: a process that starts those of networks, and reads nothing that anybody says.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,7 +25,7 @@ struct Child {
 
 /// Starts a child for each socket that comes over `requests`, until its other end is closed. Children are copies of this
 /// process, which has one thread; in each, `run` is called with its socket, and what that returns is the exit code. Before
-/// the first, `confine` gives up what neither needs.
+/// the first, `confine` gives up what neither needs. In the end the process ends.
 ///
 /// # Errors
 /// The process has several threads, cannot be confined, or cannot wait.
@@ -32,7 +33,7 @@ pub fn attend(
     requests: OwnedFd,
     confine: impl FnOnce() -> io::Result<()>,
     run: &dyn Fn(OwnedFd) -> i32,
-) -> io::Result<()> {
+) -> io::Result<Infallible> {
     let single = Single::this()?;
     confine()?;
     let mut children: Vec<Child> = Vec::new();
@@ -66,7 +67,7 @@ pub fn attend(
                 Started::Not => {}
             },
             Ok(Given::Nothing) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(Given::Closed) | Err(_) => return Ok(()),
+            Ok(Given::Closed) | Err(_) => single.end(0),
         }
     }
 }

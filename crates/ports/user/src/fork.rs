@@ -31,7 +31,8 @@ impl Single {
         }
     }
 
-    /// Ends this child, and nothing of what the process that it is a copy of would do at its end.
+    /// Ends this process, with nothing of what is usual at the end: a child has it from the process that it is a copy of, and
+    /// a confined one may not.
     pub fn end(self, code: i32) -> ! {
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(code) }

@@ -277,15 +277,15 @@ fn await_first(fd: &OwnedFd, room: &mut [u8]) -> Result<(), UserError> {
         match socket::receive(fd, room, false) {
             Err(Errno::AGAIN) if Instant::now() < until => {}
             Err(Errno::AGAIN) => {
-                return Err(UserError::Refused("its process was not there in time".into()));
+                return Err(UserError::Refused(
+                    "its process was not there in time".into(),
+                ));
             }
             Ok(came) => {
                 return match message::parse(&room[..came]) {
                     Some(Said::Ready) => Ok(()),
                     Some(Said::Refused(why)) => Err(UserError::Refused(why.to_owned())),
-                    Some(Said::Ended(how)) => {
-                        Err(UserError::Refused(format!("its process {how}")))
-                    }
+                    Some(Said::Ended(how)) => Err(UserError::Refused(format!("its process {how}"))),
                     _ => Err(gone()),
                 };
             }

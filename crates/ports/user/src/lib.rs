@@ -56,10 +56,10 @@ mod sys;
 mod without;
 
 pub use config::{Addresses, Forward, MTU, Protocol, UserConfig, UserError};
-#[cfg(feature = "slirp")]
-pub use {attend::attend, launcher::Launcher, network::open, serve::serve};
 #[cfg(not(feature = "slirp"))]
 pub use without::{Launcher, attend, open, serve};
+#[cfg(feature = "slirp")]
+pub use {attend::attend, launcher::Launcher, network::open, serve::serve};
 
 /// Whether this program has user networks.
 pub const BUILT: bool = cfg!(feature = "slirp");

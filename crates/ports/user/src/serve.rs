@@ -53,8 +53,7 @@ fn begin(
     if came == 0 {
         return Ok(None);
     }
-    let start: Start =
-        serde_json::from_slice(&room[..came]).map_err(|error| error.to_string())?;
+    let start: Start = serde_json::from_slice(&room[..came]).map_err(|error| error.to_string())?;
     // What needs more than a network that runs: ports of the host below 1024, its folder, its first sockets.
     let engine = Engine::new(&start.config, start.patient).map_err(said)?;
     confine(&start.config).map_err(|why| format!("sandbox: {why}"))?;

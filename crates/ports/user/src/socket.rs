@@ -27,7 +27,12 @@ pub fn send(socket: impl AsFd, message: &[u8]) -> Result<(), Errno> {
     loop {
         // A worker may make this call, and no other that sends.
         let mut no_descriptors = SendAncillaryBuffer::default();
-        match sendmsg(&socket, &[IoSlice::new(message)], &mut no_descriptors, flags) {
+        match sendmsg(
+            &socket,
+            &[IoSlice::new(message)],
+            &mut no_descriptors,
+            flags,
+        ) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),

@@ -1,5 +1,6 @@
 //! A program without the C library: it has no user network.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -13,6 +14,12 @@ impl Launcher {
     /// See the program that has the library.
     #[must_use]
     pub fn new(_: OwnedFd) -> Self {
+        Self(())
+    }
+
+    /// See the program that has the library.
+    #[must_use]
+    pub fn of_threads() -> Self {
         Self(())
     }
 
@@ -41,14 +48,9 @@ pub fn attend(
     _: OwnedFd,
     _: impl FnOnce() -> io::Result<()>,
     _: &dyn Fn(OwnedFd) -> i32,
-) -> io::Result<()> {
+) -> io::Result<Infallible> {
     Err(io::Error::other(UserError::NotBuilt))
 }
 
 /// A program without the C library is none.
-pub fn serve(
-    _: OwnedFd,
-    _: impl FnOnce(&UserConfig) -> Result<(), String>,
-    _: impl Fn() -> u64,
-) {
-}
+pub fn serve(_: OwnedFd, _: impl FnOnce(&UserConfig) -> Result<(), String>, _: impl Fn() -> u64) {}
