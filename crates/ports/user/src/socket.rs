@@ -48,6 +48,7 @@ pub fn receive(socket: impl AsFd, room: &mut [u8], waits: bool) -> Result<usize,
     } else {
         RecvFlags::DONTWAIT
     };
+    let mut reset = false;
     loop {
         let mut no_descriptors = RecvAncillaryBuffer::default();
         let mut room = [IoSliceMut::new(room)];
@@ -57,6 +58,8 @@ pub fn receive(socket: impl AsFd, room: &mut [u8], waits: bool) -> Result<usize,
             }
             Ok(came) => return Ok(came.bytes),
             Err(Errno::INTR) => {}
+            // The other end was closed before it had read all of ours. What it has said before is behind this.
+            Err(Errno::CONNRESET) if !reset => reset = true,
             Err(errno) => return Err(errno),
         }
     }
