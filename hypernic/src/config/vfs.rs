@@ -9,14 +9,14 @@ use toml::Spanned;
 use wire::MacAddr;
 
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
-use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
+use super::types::{Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec, Transport};
 
 /// Most VFs of a chip. The real one has 7; nothing here is bound to that.
 pub const MAX_VFS: u32 = 1000;
 /// Where the number stands in `vf-socket-path`.
-const NUMBER: &str = "{}";
+pub(super) const NUMBER: &str = "{}";
 
 impl RawNic {
     /// Where a word stands that only a chip with VFs understands.
@@ -169,6 +169,7 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("hash-report", raw.hash_report),
         ("mac-lock", raw.mac_lock == Some(true)),
         ("guard", raw.guard.is_some()),
+        ("link (as state)", raw.link == Cable::Down),
     ];
     let Some((word, _)) = said.iter().find(|(_, is)| *is) else {
         return Ok(());
@@ -271,6 +272,7 @@ pub(super) fn expand(
             mac_lock: false,
             back_pressure: true,
             guard: Guard::default(),
+            cable: Cable::Up,
             vf: Some(VfConfig {
                 chip: name.clone(),
                 index,
@@ -286,6 +288,10 @@ pub(super) fn expand(
         vfs: count,
         pf,
         rate,
+        vf_sockets: raw
+            .vf_socket_path
+            .as_ref()
+            .map(|path| path.get_ref().clone()),
     });
     Ok(pf)
 }

@@ -21,7 +21,7 @@ use crate::spec::NicMac;
 pub struct NicState {
     /// A VMM has it.
     pub connected: bool,
-    /// The cable is in.
+    /// It has a link: the cable is in, and so is that of its port.
     pub link: bool,
     /// Its model panicked and was taken off.
     pub failed: bool,
@@ -69,9 +69,10 @@ impl Host {
     /// How a NIC is.
     pub fn nic_state(&self, name: &str) -> Option<NicState> {
         let nic = &self.nics.get(name)?.nic;
+        let of_vf = self.vf(name).and_then(|(chip, vf)| chip.vf_link(vf));
         Some(NicState {
             connected: nic.is_attached(),
-            link: nic.has_link(),
+            link: nic.has_link() && of_vf.unwrap_or(true),
             failed: nic.has_failed(),
         })
     }
