@@ -23,8 +23,9 @@ use crate::client::switch::SwitchCommand;
 use crate::client::trace::TraceCommand;
 use crate::client::upgrade::UpgradeCommand;
 use crate::config::{
-    Cable,    CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio, retired,
+    CAPTURE_MIB, Cable, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio,
+    retired,
 };
 use crate::error::Error;
 use crate::explain::ExplainCommand;

@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::gate::Gate;
 use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
-use crate::nic::{NewNic, RunningNic};
+use crate::nic::{Lookout, NewNic, RunningNic};
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
@@ -253,7 +253,16 @@ impl Host {
         let wire = self
             .wire(config, member.as_ref(), &toward_guest)
             .map_err(|message| port_error(config, message))?;
-        let toward_wire = capture.toward_wire(wire.sink);
+        let out = match &wire.opened {
+            Some(port) => Lookout::new(
+                &config.name,
+                wire.sink,
+                Arc::clone(&port.counters),
+                Arc::clone(new.witnesses()),
+            ),
+            None => wire.sink,
+        };
+        let toward_wire = capture.toward_wire(out);
 
         let arrived = self.left.take(&config.name);
         let live = Arc::clone(&self.live);

@@ -6,6 +6,7 @@
 
 mod engine;
 mod lifeline;
+mod lookout;
 mod sink;
 mod vfio;
 mod vhost;
@@ -19,9 +20,11 @@ use frame::{Counted, Sink, Wake};
 use model::{Env, Nic, Peeked, Transmit};
 use parking_lot::Mutex;
 use program::log::Limit;
+use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
+pub(crate) use self::lookout::Lookout;
 use self::sink::{Hint, NicSink};
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
@@ -168,6 +171,11 @@ impl NewNic {
         vhost::queues(device)
     }
 
+    /// Those who are shown what it loses.
+    pub(crate) fn witnesses(&self) -> &Arc<Witnesses> {
+        &self.sink.witnesses
+    }
+
     /// Where frames for the NIC go.
     pub(crate) fn sink(&self) -> Arc<NicSink> {
         Arc::clone(&self.sink)
@@ -265,6 +273,11 @@ impl RunningNic {
     /// Takes it from its worker, for good. `None`: it has fallen.
     pub(crate) fn leave(&self) -> Option<Box<dyn Served>> {
         self.task.stop()
+    }
+
+    /// Those who are shown what it loses.
+    pub(crate) fn witnesses(&self) -> &Arc<Witnesses> {
+        &self.sink.witnesses
     }
 
     /// Where frames for it go.

@@ -271,7 +271,9 @@ impl Scratch {
                         Route::Nowhere(Refusal::SourceIsGroup)
                     } else if !from.may_be(src) {
                         Route::Nowhere(Refusal::Spoofed)
-                    } else if dst.is_bridge_reserved() && !(state.passes_link_local() && dst != PAUSE) {
+                    } else if dst.is_bridge_reserved()
+                        && !(state.passes_link_local() && dst != PAUSE)
+                    {
                         Route::Nowhere(Refusal::Reserved)
                     } else if dst.is_broadcast() {
                         Route::Everywhere(Flood::Broadcast)

@@ -1,8 +1,8 @@
 //! What the switch keeps of a port.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use eswitch::{Rate, Storm, VlanSet};
 use frame::{Sink, Wake};

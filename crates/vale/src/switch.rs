@@ -270,17 +270,13 @@ impl Switch {
 
     /// What would become of the first frame of a batch that came in by a port, without effect: nothing is learned, no
     /// frame goes anywhere and no counter is touched. `tell` is told each decision, and the counter that goes with it.
-    /// Returns the ports that would get the frame; `None`: there is no such port, or the switch is a chip's, which
-    /// decides by its pools.
+    /// Returns the ports that would get the frame; `None`: there is no such port.
     pub fn trace(
         &self,
         from: &str,
         batch: &Batch<'_>,
         tell: &mut dyn FnMut(String, Option<&'static str>),
     ) -> Option<Vec<String>> {
-        if self.state.is_chip() {
-            return None;
-        }
         let ports = self.state.ports();
         let from = ports.iter().find(|port| port.name == from)?;
         Some(trace::trace(&self.state, from, batch, tell))

@@ -124,7 +124,10 @@ struct Add {
 
 impl Add {
     fn call(self, hand: &mut Hand) -> Result<ChipAdd, Error> {
-        let vf = self.vf.iter().map(|words| of_vf(words).map_err(Error::Usage));
+        let vf = self
+            .vf
+            .iter()
+            .map(|words| of_vf(words).map_err(Error::Usage));
         let vf: Vec<_> = vf.collect::<Result<_, _>>()?;
         let chip = ChipConfig {
             name: self.name,

@@ -139,7 +139,11 @@ fn a_chips_words_make_the_same_chip() {
         let said = |name: &str| if name == "p0" { said } else { 1 };
         for name in ["p0", "p1"] {
             let words = is.chip_words(name).expect("a chip");
-            assert_eq!(words.vf.as_ref().map(Vec::len), Some(said(name)), "{words:?}");
+            assert_eq!(
+                words.vf.as_ref().map(Vec::len),
+                Some(said(name)),
+                "{words:?}"
+            );
             let again = is.without_chip(name).chip_beside(&words).expect("can be");
             assert_eq!(plan(&is, &again, &[]), Plan::default(), "{words:?}");
             assert_eq!(again.chip_words(name), Some(words));
@@ -165,16 +169,31 @@ fn a_chips_words_make_the_same_chip() {
         (chip(|c| c.name = "p0".into()), "already a NIC"),
         (chip(|c| c.vfs = 0), "vfs must be between 1"),
         (chip(|c| c.vf_socket_path = None), "has no socket"),
-        (chip(|c| c.vf_socket_path = Some("/run/p2".into())), "has no {}"),
-        (chip(|c| c.vf_socket_path = Some("/run/p0-{}".into())), "already has this socket"),
+        (
+            chip(|c| c.vf_socket_path = Some("/run/p2".into())),
+            "has no {}",
+        ),
+        (
+            chip(|c| c.vf_socket_path = Some("/run/p0-{}".into())),
+            "already has this socket",
+        ),
         (chip(|c| c.port = "switch:no".into()), "no switch \"no\""),
-        (chip(|c| c.model = Some("e1000".into())), "has no virtual functions"),
-        (chip(|c| c.socket_path = Some("/run/x".into())), "has no socket: name the VFs'"),
+        (
+            chip(|c| c.model = Some("e1000".into())),
+            "has no virtual functions",
+        ),
+        (
+            chip(|c| c.socket_path = Some("/run/x".into())),
+            "has no socket: name the VFs'",
+        ),
         (chip(|c| c.pf = Some("none".into())), "unknown variant"),
         (chip(|c| c.port_rate = Some(0)), "port-rate must be"),
     ] {
         let error = is.chip_beside(&words).expect_err(named);
-        assert!(error.contains(named) && !error.contains('\n'), "{named}: {error}");
+        assert!(
+            error.contains(named) && !error.contains('\n'),
+            "{named}: {error}"
+        );
     }
 }
 

@@ -203,13 +203,15 @@ fn item(value: &Value) -> toml_edit::Value {
 
 fn link(tables: &mut ArrayOfTables, name: &str, up: bool) -> Result<(), String> {
     let nic = tables.iter_mut().find(|table| is_named(table, name));
-    let nic = nic.ok_or_else(|| {
-        format!("the file has no [[nic]] {name:?}: add it with persist first")
-    })?;
+    let nic =
+        nic.ok_or_else(|| format!("the file has no [[nic]] {name:?}: add it with persist first"))?;
     if up {
         nic.remove("link");
     } else {
-        fill(nic, &toml::Table::from_iter([("link".into(), "down".into())]));
+        fill(
+            nic,
+            &toml::Table::from_iter([("link".into(), "down".into())]),
+        );
     }
     Ok(())
 }

@@ -344,7 +344,10 @@ fn fates<'a>(
                 Some(words) => {
                     let rest = words.into_iter().filter(|word| !done.contains(word));
                     let rest: Vec<String> = rest.collect();
-                    format!("{} is to change, which a guest has started with", rest.join(", "))
+                    format!(
+                        "{} is to change, which a guest has started with",
+                        rest.join(", ")
+                    )
                 }
             };
             let why = format!("{what}, and {HELD}");

@@ -9,7 +9,9 @@ use toml::Spanned;
 use wire::MacAddr;
 
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
-use super::types::{Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
+use super::types::{
+    Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio,
+};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec, Transport};
 

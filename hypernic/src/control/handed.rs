@@ -40,7 +40,10 @@ impl Handed {
                 call.persist
             }
             Call::ChipSet(call) => {
-                call.change.port.iter_mut().try_for_each(|port| self.port(port))?;
+                call.change
+                    .port
+                    .iter_mut()
+                    .try_for_each(|port| self.port(port))?;
                 call.persist
             }
             Call::PortAdd(call) => {

@@ -141,7 +141,12 @@ fn nic_changes(name: &str, old: Option<&NicInfo>, new: Option<&NicInfo>, events:
     let both = old.zip(new);
     let same = both.is_some_and(|(old, new)| fixed(&old.config) == fixed(&new.config));
     if let Some((old, new)) = both.filter(|(old, new)| same && old.config != new.config) {
-        events.push(changed(Happening::NicChanged, name, &old.config, &new.config));
+        events.push(changed(
+            Happening::NicChanged,
+            name,
+            &old.config,
+            &new.config,
+        ));
     }
     let mut say = |what| events.push(event(what, name));
     if old.is_some() && !same {

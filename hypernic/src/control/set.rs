@@ -123,7 +123,10 @@ fn of_nic(is: NicConfig, change: &NicChange) -> NicConfig {
         mac_lock: change.mac_lock.or(is.mac_lock),
         back_pressure: change.back_pressure.or(is.back_pressure),
         busy_poll_us: change.busy_poll_us.or(is.busy_poll_us),
-        capture_mib: change.capture_mib.or(is.capture_mib).filter(|_| capture.is_some()),
+        capture_mib: change
+            .capture_mib
+            .or(is.capture_mib)
+            .filter(|_| capture.is_some()),
         capture,
         guard: (guard != Guard::default()).then_some(guard),
         ..is

@@ -30,9 +30,10 @@ impl Host {
         is.nics.retain(|nic| stays(&nic.port) && socket(nic));
         // A chip without its way out, or without the function that rules it, is none.
         let ruled = |name: &str| is.nics.iter().any(|nic| nic.rules.as_deref() == Some(name));
-        let lost = is.chips.iter().filter(|chip| {
-            !stays(&chip.port) || chip.pf == PfOwner::Guest && !ruled(&chip.name)
-        });
+        let lost = is
+            .chips
+            .iter()
+            .filter(|chip| !stays(&chip.port) || chip.pf == PfOwner::Guest && !ruled(&chip.name));
         let lost: Vec<String> = lost.map(|chip| chip.name.clone()).collect();
         lost.iter().fold(is, |is, chip| is.without_chip(chip))
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use guest_mem::RegionInfo;
 use model::Peeked;
 use port::capture::Probe;
-use vale::Switch;
+use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
 use super::Host;
@@ -105,10 +105,9 @@ impl Host {
         regions.unwrap_or_default()
     }
 
-    /// The switch that a NIC is on; none, if it is on a chip or has a port of its own.
-    pub fn switch_of(&self, nic: &str) -> Option<&Switch> {
-        let name = self.nics.get(nic)?.switch.as_ref()?;
-        self.switches.get(name).map(|running| &running.switch)
+    /// Those who are shown what a NIC and a port of its own lose.
+    pub(crate) fn witnesses_of(&self, nic: &str) -> Option<&Arc<Witnesses>> {
+        Some(self.nics.get(nic)?.nic.witnesses())
     }
 
     /// Shows each switch, those of chips too.

@@ -100,7 +100,9 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
     let mut frame = [&[0xff; 6][..], &guest.mac(), &[0x88, 0xb5]].concat();
     frame.resize(60, 0);
     guest.send(&[&frame], &TxOpts::default()).expect("send");
-    lab.until("the guest's frame", || (received("vm0") > before).then_some(()));
+    lab.until("the guest's frame", || {
+        (received("vm0") > before).then_some(())
+    });
     // And back: it asks who has an address.
     let socket = UdpSocket::bind("10.9.9.1:0").expect("socket");
     let mut asked = false;
@@ -113,8 +115,12 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
         asked.then_some(())
     });
     // With its port the descriptor is closed, and the interface is gone.
-    let port = port.split_whitespace().find(|word| word.starts_with("tap:fd="));
+    let port = port
+        .split_whitespace()
+        .find(|word| word.starts_with("tap:fd="));
     lab.ran(&format!("port remove lan {}", port.expect("a port")));
-    lab.until("the end of the TAP", || (!ip("link show vm0")).then_some(()));
+    lab.until("the end of the TAP", || {
+        (!ip("link show vm0")).then_some(())
+    });
     lab.ran("nic list");
 }

@@ -31,22 +31,34 @@ fn an_address_is_fixed_to_a_port_and_let_go_while_frames_pass() {
     assert!(switch.set_port("a", &locked(1)));
     // Way and right of the last batch are no more those of the next.
     assert_eq!(send(&a, 3, &[(mac(2), mac(7)), (mac(2), mac(1))]), 2);
-    assert_eq!((to_b.numbers(), count(&switch, "a", "drop_spoofed")), (vec![0, 1, 4], 1));
+    assert_eq!(
+        (to_b.numbers(), count(&switch, "a", "drop_spoofed")),
+        (vec![0, 1, 4], 1)
+    );
     // Another port may not have the address, and what was learned at this one is forgotten.
     send(&c, 5, &[(mac(2), mac(1))]);
     assert_eq!(count(&switch, "c", "drop_spoofed"), 1);
     send(&b, 6, &[(mac(7), mac(2))]);
-    assert_eq!((to_a.numbers(), to_c.numbers()), (vec![2, 6], vec![0, 1, 6]));
+    assert_eq!(
+        (to_a.numbers(), to_c.numbers()),
+        (vec![2, 6], vec![0, 1, 6])
+    );
     // It is known for ever, and for its time afterwards.
     hand.advance(1000 * 1000 * MS);
     send(&b, 7, &[(mac(1), mac(2))]);
     assert_eq!(to_c.numbers().len(), 3);
     assert!(switch.set_port("a", &PortConfig::default()));
     send(&b, 8, &[(mac(1), mac(2))]);
-    assert_eq!((to_a.numbers(), to_c.numbers().len()), (vec![2, 6, 7, 8], 3));
+    assert_eq!(
+        (to_a.numbers(), to_c.numbers().len()),
+        (vec![2, 6, 7, 8], 3)
+    );
     send(&c, 9, &[(mac(2), mac(1))]);
     assert_eq!(count(&switch, "c", "drop_spoofed"), 1);
-    assert_eq!(switch.macs().iter().filter(|one| one.port == "c").count(), 1);
+    assert_eq!(
+        switch.macs().iter().filter(|one| one.port == "c").count(),
+        1
+    );
     // As a counter goes on over all that.
     assert_eq!(count(&switch, "a", "rx_frames"), 4);
     assert!(!switch.set_port("z", &PortConfig::default()));
@@ -80,7 +92,10 @@ fn limits_come_and_go_and_those_that_stay_go_on() {
     };
     assert!(switch.set_port("a", &same));
     assert_eq!(send(&a, 8, &[(mac(2), mac(1)); 8]), 8);
-    assert_eq!((to_b.numbers().len(), count(&switch, "a", "drop_rate_in")), (10, 6));
+    assert_eq!(
+        (to_b.numbers().len(), count(&switch, "a", "drop_rate_in")),
+        (10, 6)
+    );
     // Another limit is a new one.
     assert!(switch.set_port("a", &limited(Some(1))));
     assert_eq!(send(&a, 16, &[(BROADCAST, mac(1)); 5]), 5);
@@ -116,7 +131,13 @@ fn who_waits_for_a_limit_that_goes_is_woken() {
     assert_eq!(send(&a, 10, &[(mac(2), mac(1)); 20]), 20);
     assert_eq!(to_b.numbers(), (0..30).collect::<Vec<_>>());
     // A sender that may wait no more loses what finds no room.
-    assert!(switch.set_port("a", &PortConfig { waits: false, ..PortConfig::default() }));
+    assert!(switch.set_port(
+        "a",
+        &PortConfig {
+            waits: false,
+            ..PortConfig::default()
+        }
+    ));
     *to_b.room.lock() = 1;
     assert_eq!(send(&a, 30, &[(mac(2), mac(1)); 3]), 3);
     assert_eq!(count(&switch, "b", "drop_no_room"), 2);
@@ -160,13 +181,24 @@ fn privacy_vlans_ageing_and_groups_change() {
     switch.set_ageing(Duration::from_secs(10));
     assert_eq!(switch.macs().len(), 0);
     // Fewer addresses than there are: all are learned anew, as many as may be.
-    send(&a, 7, &[(mac(2), mac(1)), (mac(2), mac(3)), (mac(2), mac(4))]);
+    send(
+        &a,
+        7,
+        &[(mac(2), mac(1)), (mac(2), mac(3)), (mac(2), mac(4))],
+    );
     let few = PortConfig {
         max_macs: 2,
         ..PortConfig::default()
     };
     assert!(switch.set_port("a", &few));
-    send(&a, 10, &[(mac(2), mac(1)), (mac(2), mac(3)), (mac(2), mac(4))]);
-    assert_eq!(switch.macs().iter().filter(|one| one.port == "a").count(), 2);
+    send(
+        &a,
+        10,
+        &[(mac(2), mac(1)), (mac(2), mac(3)), (mac(2), mac(4))],
+    );
+    assert_eq!(
+        switch.macs().iter().filter(|one| one.port == "a").count(),
+        2
+    );
     assert_eq!(count(&switch, "a", "table_full"), 1);
 }
