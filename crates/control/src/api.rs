@@ -93,7 +93,6 @@ macro_rules! interfaces {
         }),*];
 
         /// A call, understood.
-        #[expect(clippy::large_enum_variant, reason = "one at a time lives, on a stack")]
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call {
             $($($(#[doc = $doc])* $call($call),)*)*

@@ -160,6 +160,13 @@ fn driver(socket: &Path) -> Driver<SocketBus> {
     Driver::new(bus, Config::poll()).expect("driver")
 }
 
+/// The link's bit in an RTL8168C's PHY status, which operators have no look at.
+fn realtek(bus: &mut SocketBus) -> u32 {
+    let mut status = [0];
+    bus.bar_read(2, 0x6c, &mut status).expect("read");
+    status[0].into()
+}
+
 /// The register of a NIC.
 fn register(lab: &Lab, nic: &str, name: &str) -> u32 {
     let text = lab.ran(&format!("inspect {nic} {name} --json"));
@@ -216,10 +223,13 @@ fn a_cable_is_pulled_and_put_in_by_a_call() {
         bus.write32(0, control | SET_LINK_UP).expect("write");
         bus
     });
+    let mut bus = SocketBus::connect(lab.dir.path().join("r.sock")).expect("connect");
     for (nic, _, status) in models {
-        lab.until("a link", || {
-            (register(&lab, nic, status) & UP != 0).then_some(())
-        });
+        let mut status = || match nic {
+            "r" => realtek(&mut bus),
+            _ => register(&lab, nic, status),
+        };
+        lab.until("a link", || (status() & UP != 0).then_some(()));
         assert_eq!(
             lab.ran(&format!("nic link {nic} down --check")),
             format!("{nic}: it can be done\n")
@@ -235,18 +245,14 @@ fn a_cable_is_pulled_and_put_in_by_a_call() {
         );
         happens(Happening::LinkDown, nic);
         assert!(!has_link(nic));
-        lab.until("no link", || {
-            (register(&lab, nic, status) & UP == 0).then_some(())
-        });
+        lab.until("no link", || (status() & UP == 0).then_some(()));
         if nic != "r" {
             let causes = register(&lab, nic, "ICR");
             assert_eq!(causes & LINK_CHANGED, LINK_CHANGED, "{nic}: {causes:x}");
         }
         lab.ran(&format!("nic link {nic} up"));
         happens(Happening::LinkUp, nic);
-        lab.until("a link again", || {
-            (register(&lab, nic, status) & UP != 0).then_some(())
-        });
+        lab.until("a link again", || (status() & UP != 0).then_some(()));
     }
     for nic in ["v", "p0vf0"] {
         assert!(has_link(nic), "{nic}");
