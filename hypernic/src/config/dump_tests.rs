@@ -328,6 +328,21 @@ max-tx-rate = 100 # five
 # The end.
 ";
 
+const COMMENTS: [&str; 12] = [
+    "# The host in",
+    "# for us",
+    "# The room",
+    "# one",
+    "# All machines",
+    "# It serves",
+    "# two",
+    "# It keeps",
+    "# three",
+    "# four",
+    "# five",
+    "# The end",
+];
+
 #[test]
 fn comments_stay_where_a_file_is_changed() {
     let is = host(COMMENTED);
@@ -354,20 +369,6 @@ fn comments_stay_where_a_file_is_changed() {
         ..VfChange::default()
     };
     let stream: PortSpec = "stream:/run/s".parse().expect("port");
-    let all = [
-        "# The host in",
-        "# for us",
-        "# The room",
-        "# one",
-        "# All machines",
-        "# It serves",
-        "# two",
-        "# It keeps",
-        "# three",
-        "# four",
-        "# five",
-        "# The end",
-    ];
     for (edit, gone, added) in [
         (
             Edit::AddNic(&new),
@@ -406,7 +407,7 @@ fn comments_stay_where_a_file_is_changed() {
         ),
     ] {
         let text = edited(COMMENTED, edit).expect("can be");
-        for comment in all {
+        for comment in COMMENTS {
             assert_eq!(
                 text.contains(comment),
                 !gone.contains(&comment),
@@ -418,6 +419,18 @@ fn comments_stay_where_a_file_is_changed() {
         // Once is enough.
         assert_eq!(edited(&text, edit).as_ref(), Ok(&text), "{edit:?}");
     }
+    let gone = edited(COMMENTED, Edit::RemoveNic("none")).expect("can be");
+    assert_eq!(gone, COMMENTED, "what needs no change has none");
+    let again = edited(
+        &edited(COMMENTED, Edit::AddNic(&new)).expect("in"),
+        Edit::RemoveNic("new"),
+    );
+    assert_eq!(again.expect("out"), COMMENTED);
+}
+
+#[test]
+fn comments_stay_where_a_chip_is_changed() {
+    let is = host(COMMENTED);
     for (vfs, gone, added) in [
         (2, &[][..], "# five"),
         (1, &["# five"], "vfs = 1 # four"),
@@ -438,20 +451,13 @@ fn comments_stay_where_a_file_is_changed() {
         let chip = to.chips.iter().find(|chip| chip.name == "p0");
         let table = to.chip_table(chip.expect("a chip"));
         let text = edited(COMMENTED, Edit::AddChip("p0", &table)).expect("can be");
-        for comment in all {
+        for comment in COMMENTS {
             let stays = text.contains(comment);
             assert_eq!(stays, !gone.contains(&comment), "{vfs} {comment}:\n{text}");
         }
         assert!(text.contains(added), "{vfs}:\n{text}");
         assert_eq!(plan(&host(&text), &to, &[]), Plan::default(), "{text}");
     }
-    let gone = edited(COMMENTED, Edit::RemoveNic("none")).expect("can be");
-    assert_eq!(gone, COMMENTED, "what needs no change has none");
-    let again = edited(
-        &edited(COMMENTED, Edit::AddNic(&new)).expect("in"),
-        Edit::RemoveNic("new"),
-    );
-    assert_eq!(again.expect("out"), COMMENTED);
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! From a host that runs to one that a file describes: what has to be done, in order, and what cannot be.
 
 mod live;
+mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use control::{Act, Cannot};
 use pf::Change;
-use toml::Table;
 
 use self::live::Live;
+use self::unit::{Unit, differs};
 use super::access::Access;
 use super::text::table;
 use super::types::{ChipConfig, HostConfig, NicConfig, Profile, SocketSpec, SwitchConfig};
@@ -61,52 +62,12 @@ pub struct Plan {
 const AGAIN: &str = "start the daemon again";
 const HELD: &str = "a VMM has it: unplug it there first, or allow that with --disconnect";
 
-/// A NIC of its own, or a chip with all its functions.
-#[derive(Clone, Debug)]
-struct Unit<'a> {
-    chip: Option<&'a ChipConfig>,
-    nics: Vec<&'a NicConfig>,
-}
-
-impl Unit<'_> {
-    fn kind(&self) -> &'static str {
-        if self.chip.is_some() { "chip" } else { "NIC" }
-    }
-
-    /// The switch that it is on.
-    fn switch(&self) -> Option<&str> {
-        let port = self.chip.map(|chip| &chip.port);
-        match port.or(self.nics.first().map(|nic| &nic.port)) {
-            Some(PortSpec::Switch(name)) => Some(name),
-            _ => None,
-        }
-    }
-
-    /// The words in which it differs from another.
-    fn differs(&self, other: &Unit) -> Vec<String> {
-        let words = |unit: &Unit| match (unit.chip, unit.nics.as_slice()) {
-            (None, [nic]) => nic.table(),
-            _ => Table::new(),
-        };
-        if self.kind() != other.kind() {
-            return vec!["vfs".into()];
-        }
-        differs(&words(self), &words(other))
-    }
-}
-
 fn cannot(kind: &str, name: &str, why: String) -> Cannot {
     Cannot {
         kind: kind.to_owned(),
         name: name.to_owned(),
         why,
     }
-}
-
-fn differs(is: &Table, to: &Table) -> Vec<String> {
-    let all: BTreeSet<&String> = is.keys().chain(to.keys()).collect();
-    let other = |word: &&String| is.get(*word) != to.get(*word);
-    all.into_iter().filter(other).cloned().collect()
 }
 
 fn units(host: &HostConfig) -> BTreeMap<&str, Unit<'_>> {

@@ -201,7 +201,7 @@ fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched
     let apply = format!("config apply {file}");
     let said = lab.refused(&apply);
     assert!(
-        said.contains("NIC a: pause is to change, and a VMM has it"),
+        said.contains("NIC a: pause is to change, which a guest has started with, and a VMM has it"),
         "{said}"
     );
     assert_eq!(lab.everything(), before);
@@ -282,7 +282,7 @@ fn sighup_does_what_can_be_done_and_names_what_cannot() {
     );
     let log = lab.reload();
     for line in [
-        "NIC a is as it was: csb is to change, and a VMM has it",
+        "NIC a is as it was: csb is to change, which a guest has started with, and a VMM has it",
         "head workers is as it was",
         "remove NIC b",
         "add NIC c",

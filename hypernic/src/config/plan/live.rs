@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pf::{Change, Policy};
 
-use super::{Unit, differs};
+use super::unit::{Unit, differs};
 use crate::config::types::{ChipConfig, NicConfig, PfOwner};
 
 /// Changes of a unit for which nothing of it is made anew.
