@@ -211,7 +211,7 @@ fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched
     a.info().expect("still connected");
     assert_eq!(
         lab.ran(&format!("{apply} --disconnect")),
-        "~ NIC a: pause\ndone\n"
+        "~ NIC a: pause (made anew)\ndone\n"
     );
     assert!(a.info().is_err(), "made anew");
     // A step that fails takes the others back.
