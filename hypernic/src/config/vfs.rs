@@ -183,6 +183,24 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
     Err(Fault::at(&raw.name, message))
 }
 
+/// What is said of single VFs, each at its number.
+fn by_number(raw: &RawNic, count: u32) -> Result<Vec<Option<&RawVf>>, Fault> {
+    let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
+    for vf in &raw.vf {
+        let vf = vf.get_ref();
+        let index = *vf.index.get_ref();
+        let Some(place) = said.get_mut(index as usize) else {
+            let message = format!("there is no VF {index}: vfs = {count}");
+            return Err(Fault::at(&vf.index, message));
+        };
+        if place.replace(vf).is_some() {
+            let message = format!("there are two [[nic.vf]] with index {index}");
+            return Err(Fault::at(&vf.index, message));
+        }
+    }
+    Ok(said)
+}
+
 /// One `[[nic]]` with VFs as a chip and its NICs, without the PF. Returns the owner of the PF.
 pub(super) fn expand(
     raw: &RawNic,
@@ -215,19 +233,7 @@ pub(super) fn expand(
     let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
     let capture_mib = capture_mib(raw.capture_mib.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
-    let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
-    for vf in &raw.vf {
-        let vf = vf.get_ref();
-        let index = *vf.index.get_ref();
-        let Some(place) = said.get_mut(index as usize) else {
-            let message = format!("there is no VF {index}: vfs = {count}");
-            return Err(Fault::at(&vf.index, message));
-        };
-        if place.replace(vf).is_some() {
-            let message = format!("there are two [[nic.vf]] with index {index}");
-            return Err(Fault::at(&vf.index, message));
-        }
-    }
+    let said = by_number(raw, count)?;
     // The software PF, which will apply the policies, finds those that contradict each other.
     let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
