@@ -201,7 +201,9 @@ fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched
     let apply = format!("config apply {file}");
     let said = lab.refused(&apply);
     assert!(
-        said.contains("NIC a: pause is to change, which a guest has started with, and a VMM has it"),
+        said.contains(
+            "NIC a: pause is to change, which a guest has started with, and a VMM has it"
+        ),
         "{said}"
     );
     assert_eq!(lab.everything(), before);
