@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 //! `hypernic-bench`: each published table and figure, measured again, one module each.
 
+mod adding;
 mod audit;
 mod bed;
 mod ceilings;

@@ -6,6 +6,7 @@ use ceiling::Loop;
 use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
+use crate::adding;
 use crate::ceilings::shape;
 use crate::error::Result;
 use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
@@ -36,6 +37,7 @@ fn seconds(options: &Options) -> f64 {
 pub fn estimate(options: &Options) -> f64 {
     27.0 + (COUNTS.len() * 3 * options.rounds()) as f64 * (seconds(options) + 0.2)
         + 3.0 * idle(options)
+        + adding::estimate(options)
 }
 
 fn idle(options: &Options) -> f64 {
@@ -107,6 +109,8 @@ pub fn run(options: &Options) -> Result<Report> {
         fleet.memory.1 = fleet.fabric.memory();
     }
     write(&mut page, &fleets, &all, &ten, &bare, &rest);
+    drop(fleets);
+    adding::run(options, &mut page)?;
     Ok(page.finish(&quiet))
 }
 

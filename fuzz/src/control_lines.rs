@@ -91,6 +91,14 @@ fn carry_out(call: &Call) {
             Ok(nic) => return assert_eq!(host.nic_beside(&nic.words()), Ok(nic)),
             Err(message) => message,
         },
+        Call::ChipAdd(call) => match host.chip_beside(&call.chip) {
+            Ok(with) => {
+                let words = with.chip_words(&call.chip.name).expect("it can be told");
+                let again = host.chip_beside(&words).expect("and made again");
+                return assert_eq!(again.chip_words(&call.chip.name), Some(words));
+            }
+            Err(message) => message,
+        },
         Call::SwitchAdd(call) => match host.switch_beside(&call.switch) {
             Ok(switch) => return assert_eq!(host.switch_beside(&switch.words()), Ok(switch)),
             Err(message) => message,

@@ -68,6 +68,24 @@ impl NicCapture {
 }
 
 impl NicCapture {
+    /// Captures into another file from now on, or into none. Live captures go on.
+    ///
+    /// # Errors
+    /// As [`NicCapture::create`]; it goes on into the file it had.
+    pub fn set(&mut self, file: Option<(&Path, u64)>, nic: &str) -> Result<(), String> {
+        let old = self.file.take();
+        if let Some((file, mib)) = file
+            && let Err(why) = self.create(file, mib, nic)
+        {
+            self.file = old;
+            return Err(why);
+        }
+        if let Some(old) = old {
+            self.probe.detach_from(&old);
+        }
+        Ok(())
+    }
+
     /// Writes what is left and closes the file; nothing more is captured.
     pub fn close(&mut self) {
         self.probe.detach();

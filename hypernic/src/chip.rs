@@ -292,6 +292,18 @@ impl RunningChip {
         }
     }
 
+    /// Changes what its VFs share of the wire.
+    ///
+    /// # Errors
+    /// More than that is promised to them.
+    pub(crate) fn set_rate(&self, rate: Option<u32>) -> Result<(), String> {
+        match &self.pf {
+            Pf::Software(runner) => runner.set_rate(rate).map_err(|error| error.to_string()),
+            // It has none.
+            Pf::Guest(_) => Ok(()),
+        }
+    }
+
     /// Lets a VF that was shut down try again.
     ///
     /// # Errors
@@ -300,6 +312,14 @@ impl RunningChip {
         match &self.pf {
             Pf::Software(runner) => runner.revive(vf).map_err(|error| error.to_string()),
             Pf::Guest(_) => Err(not_ours()),
+        }
+    }
+
+    /// Whether a VF is told of a link. `None`: its PF is a guest's, who tells it.
+    pub(crate) fn vf_link(&self, vf: u32) -> Option<bool> {
+        match &self.pf {
+            Pf::Software(runner) => runner.has_link(vf),
+            Pf::Guest(_) => None,
         }
     }
 

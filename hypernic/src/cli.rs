@@ -11,6 +11,7 @@ use registry::{MODELS, Model};
 
 use crate::client::bug::ReportCommand;
 use crate::client::capture::CaptureCommand;
+use crate::client::chip::ChipCommand;
 use crate::client::config::ConfigCommand;
 use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
 use crate::client::inspect::{DumpCommand, InspectCommand};
@@ -22,8 +23,9 @@ use crate::client::switch::SwitchCommand;
 use crate::client::trace::TraceCommand;
 use crate::client::upgrade::UpgradeCommand;
 use crate::config::{
-    CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio, retired,
+    CAPTURE_MIB, Cable, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, Said, SocketSpec, SwitchConfig, Virtio,
+    retired,
 };
 use crate::error::Error;
 use crate::explain::ExplainCommand;
@@ -82,6 +84,8 @@ pub enum Command {
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
+    /// Add chips with virtual functions to a running daemon, change, remove and list them.
+    Chip(Box<ChipCommand>),
     /// Add switches to a running daemon, remove and list them.
     Switch(SwitchCommand),
     /// Open ports on the switches of a running daemon, close and list them.
@@ -406,6 +410,7 @@ impl Run {
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 back_pressure: true,
+                cable: Cable::Up,
                 guard: guard.clone(),
                 vf: None,
                 rules: None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use control::{Client, Method, NicList, SwitchList, VfShow};
+use control::{ChipList, Client, Method, NicList, SwitchList, VfShow};
 
 use crate::client::place::DEFAULT_CONTROL;
 
@@ -43,6 +43,15 @@ pub(crate) fn switches() -> ArgValueCompleter {
         let reply = ask(&SwitchList::default());
         let switches = reply.map(|reply| reply.switches).unwrap_or_default();
         matching(current, switches.into_iter().map(|one| one.config.name))
+    })
+}
+
+/// Names of chips.
+pub(crate) fn chips() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let reply = ask(&ChipList::default());
+        let chips = reply.map(|reply| reply.chips).unwrap_or_default();
+        matching(current, chips.into_iter().map(|chip| chip.config.name))
     })
 }
 

@@ -24,9 +24,9 @@ pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::sockets::{SocketAccess, parse_group, parse_mode};
 pub use self::types::{
-    CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
-    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, Said, SandboxConfig,
-    SocketSpec, SwitchConfig, VfConfig, Virtio, default_workers,
+    CAPTURE_MIB, Cable, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB,
+    HostConfig, LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, Said,
+    SandboxConfig, SocketSpec, SwitchConfig, VfConfig, Virtio, default_workers,
 };
 use crate::error::Error;
 

@@ -5,6 +5,7 @@
 //! has none is refused.
 
 mod changes;
+mod chips;
 pub(crate) mod config;
 mod connection;
 mod counters;
@@ -16,6 +17,7 @@ mod live;
 mod monitor;
 mod reach;
 mod server;
+mod set;
 mod upgrade;
 mod vfs;
 

@@ -46,6 +46,7 @@ pages! {
     "sriov" "docs/sriov.md"
     "r8169" "docs/r8169.md"
     "control" "docs/control.md"
+    "apply" "docs/apply.md"
     "looking" "docs/looking.md"
     "web" "docs/web.md"
     "drops" "docs/drops.md"

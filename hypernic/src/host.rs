@@ -1,6 +1,7 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod apply;
+mod change;
 mod handed;
 mod inlets;
 mod leaving;
@@ -29,13 +30,12 @@ use self::switch::RunningSwitch;
 pub use self::trial::Trial;
 use crate::capture::NicCapture;
 use crate::chip::RunningChip;
-use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::config::{Cable, ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
-use crate::nic::{NewNic, RunningNic};
-use crate::ports::Behind;
+use crate::nic::{Lookout, NewNic, RunningNic};
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
@@ -253,7 +253,16 @@ impl Host {
         let wire = self
             .wire(config, member.as_ref(), &toward_guest)
             .map_err(|message| port_error(config, message))?;
-        let toward_wire = capture.toward_wire(wire.sink);
+        let out = match &wire.opened {
+            Some(port) => Lookout::new(
+                &config.name,
+                wire.sink,
+                Arc::clone(&port.counters),
+                Arc::clone(new.witnesses()),
+            ),
+            None => wire.sink,
+        };
+        let toward_wire = capture.toward_wire(out);
 
         let arrived = self.left.take(&config.name);
         let live = Arc::clone(&self.live);
@@ -268,6 +277,7 @@ impl Host {
         });
         self.live.fetch_add(1, Ordering::AcqRel);
         let mut nic = new.start(toward_wire, config.busy_poll, finished);
+        nic.plug(config.cable == Cable::Up);
         if let Some(arrived) = arrived {
             self.go_on(config, member.as_ref(), &mut nic, arrived);
         } else {
@@ -409,18 +419,9 @@ impl Host {
                     .switches
                     .get(name)
                     .ok_or_else(|| format!("there is no switch \"{name}\"; add it first"))?;
-                let sink = ports::attach(
-                    &running.switch,
-                    &config.name,
-                    toward_guest,
-                    if config.back_pressure {
-                        Behind::Nic
-                    } else {
-                        Behind::NicWithoutPatience
-                    },
-                    config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
-                    &config.guard,
-                )?;
+                let may = ports::of_nic(config);
+                let sink = running.switch.attach(&config.name, toward_guest, may);
+                let sink = sink.map_err(|error| error.to_string())?;
                 Ok(Wire {
                     sink,
                     switch: Some(name.clone()),
@@ -502,6 +503,7 @@ impl Host {
         };
         ports::forget(&config.port);
         drop(chip);
+        self.release();
         true
     }
 

@@ -114,6 +114,7 @@ fn execute(
         Command::Serve { .. } => {}
         Command::External(words) => return Err(external::run(&words, format, verbose)),
         Command::Nic(nic) => print(nic.execute(format)?),
+        Command::Chip(chip) => print(chip.execute(format)?),
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
         Command::Config(config) => print(config.execute(format)?),

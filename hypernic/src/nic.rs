@@ -6,6 +6,7 @@
 
 mod engine;
 mod lifeline;
+mod lookout;
 mod sink;
 mod vfio;
 mod vhost;
@@ -19,9 +20,11 @@ use frame::{Counted, Sink, Wake};
 use model::{Env, Nic, Peeked, Transmit};
 use parking_lot::Mutex;
 use program::log::Limit;
+use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
+pub(crate) use self::lookout::Lookout;
 use self::sink::{Hint, NicSink};
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
@@ -45,10 +48,31 @@ enum Question {
 
 /// What other threads share with a NIC's worker.
 struct Inbox {
+    /// The port's other side is there.
     link: AtomicBool,
+    /// The operator has not pulled the cable.
+    plugged: AtomicBool,
+    /// Nanoseconds that its worker may stay awake for it.
+    busy_poll: AtomicU64,
     /// Turns that had something to do.
     served: AtomicU64,
     questions: Mutex<Vec<Question>>,
+}
+
+impl Inbox {
+    fn has_link(&self) -> bool {
+        self.link.load(Ordering::Acquire) && self.plugged.load(Ordering::Acquire)
+    }
+
+    /// The NIC goes on with the link that it had. While the operator's end is out, nothing is known of the other.
+    fn was(&self, link: bool) {
+        let plugged = self.plugged.load(Ordering::Acquire);
+        self.link.store(link || !plugged, Ordering::Release);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A running NIC.
@@ -147,6 +171,11 @@ impl NewNic {
         vhost::queues(device)
     }
 
+    /// Those who are shown what it loses.
+    pub(crate) fn witnesses(&self) -> &Arc<Witnesses> {
+        &self.sink.witnesses
+    }
+
     /// Where frames for the NIC go.
     pub(crate) fn sink(&self) -> Arc<NicSink> {
         Arc::clone(&self.sink)
@@ -162,6 +191,8 @@ impl NewNic {
     ) -> RunningNic {
         let inbox = Arc::new(Inbox {
             link: AtomicBool::new(true),
+            plugged: AtomicBool::new(true),
+            busy_poll: AtomicU64::new(nanos(busy_poll)),
             served: AtomicU64::new(0),
             questions: Mutex::default(),
         });
@@ -181,7 +212,6 @@ impl NewNic {
             sink: Arc::clone(&self.sink),
             inbox: Arc::clone(&inbox),
             finished: Some(finished),
-            busy_poll,
             link_shown: true,
         });
         RunningNic {
@@ -207,7 +237,7 @@ impl RunningNic {
         let body = self.body.get_mut().as_mut().ok_or("it works already")?;
         body.door.go_on(arrived)?;
         body.link_shown = link;
-        self.inbox.link.store(link, Ordering::Release);
+        self.inbox.was(link);
         Ok(())
     }
 
@@ -228,7 +258,7 @@ impl RunningNic {
         }
         if let Some(Ok(_)) = went {
             body.link_shown = body.door.cable();
-            self.inbox.link.store(body.link_shown, Ordering::Release);
+            self.inbox.was(body.link_shown);
         }
         went
     }
@@ -245,9 +275,26 @@ impl RunningNic {
         self.task.stop()
     }
 
+    /// Those who are shown what it loses.
+    pub(crate) fn witnesses(&self) -> &Arc<Witnesses> {
+        &self.sink.witnesses
+    }
+
     /// Where frames for it go.
     pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::clone(&self.sink) as Arc<dyn Sink>
+    }
+
+    /// Pulls or plugs the operator's end of the cable.
+    pub(crate) fn plug(&self, plugged: bool) {
+        self.inbox.plugged.store(plugged, Ordering::Release);
+        self.task.call(ASKED);
+    }
+
+    /// Its worker may stay awake for it for so long from now on.
+    pub(crate) fn set_busy_poll(&self, busy_poll: Duration) {
+        let busy_poll = nanos(busy_poll);
+        self.inbox.busy_poll.store(busy_poll, Ordering::Relaxed);
     }
 
     /// Pulls or plugs the cable.
@@ -318,9 +365,9 @@ impl RunningNic {
         }
     }
 
-    /// Whether its cable is in.
+    /// Whether its cable is in, at both ends.
     pub(crate) fn has_link(&self) -> bool {
-        self.inbox.link.load(Ordering::Acquire)
+        self.inbox.has_link()
     }
 
     /// Whether its model panicked.
@@ -411,7 +458,6 @@ struct NicBody {
     sink: Arc<NicSink>,
     inbox: Arc<Inbox>,
     finished: Option<Box<dyn FnOnce() + Send>>,
-    busy_poll: Duration,
     link_shown: bool,
 }
 
@@ -425,7 +471,7 @@ impl Served for NicBody {
     }
 
     fn busy_poll(&self) -> Duration {
-        self.busy_poll
+        Duration::from_nanos(self.inbox.busy_poll.load(Ordering::Relaxed))
     }
 
     fn bell(&self) -> Option<&vfio_user::MappedDoorbells> {
@@ -518,7 +564,7 @@ impl NicBody {
     }
 
     fn follow_link(&mut self) {
-        let up = self.inbox.link.load(Ordering::Acquire);
+        let up = self.inbox.has_link();
         if up != self.link_shown {
             self.link_shown = up;
             self.door.set_link(up);

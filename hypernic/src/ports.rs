@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
-use frame::Sink;
 use model::Clock;
 use port::Port;
 use port_stream::{Endpoint, StreamConfig};
@@ -12,7 +11,7 @@ use port_vhost_user::{Endpoint as VhostEndpoint, VhostUserConfig};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
 use wire::MacAddr;
 
-use crate::config::{LinkLocal, SwitchConfig};
+use crate::config::{LinkLocal, NicConfig, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
 use crate::kept_taps;
@@ -83,35 +82,27 @@ pub(crate) fn new_switch(
     Ok((switch, keeper))
 }
 
-/// What a switch port leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
-    /// One guest: its sender may be left to wait for room.
-    Nic,
-    /// One guest whose frames are dropped where there is no room, as it wants.
-    NicWithoutPatience,
-    /// Many: an uplink that waited for one slow guest would hold up the others' frames.
-    Uplink,
-}
-
-/// Joins a sink to a switch; frames for the switch go into what is returned.
-pub(crate) fn attach(
-    switch: &Switch,
-    name: &str,
-    to: Arc<dyn Sink>,
-    behind: Behind,
-    lock: Option<MacAddr>,
-    guard: &Guard,
-) -> Result<Arc<dyn Sink>, String> {
-    let mut config = PortConfig {
-        waits: behind == Behind::Nic,
-        uplink: behind == Behind::Uplink,
+/// What a NIC may do at its port of a switch. Its sender is left to wait for room, unless its frames are to be dropped then.
+pub(crate) fn of_nic(config: &NicConfig) -> PortConfig {
+    let lock = config.mac_lock.then_some(MacAddr(config.mac.0));
+    let mut may = PortConfig {
+        waits: config.back_pressure,
         only: lock.into_iter().collect(),
         ..PortConfig::default()
     };
-    guard.apply(&mut config);
-    let port = switch.attach(name, to, config).map_err(|e| e.to_string())?;
-    Ok(port)
+    config.guard.apply(&mut may);
+    may
+}
+
+/// What a port that leads to many may do at a switch: it would hold up the frames of others if it waited for one slow guest.
+pub(crate) fn of_uplink(guard: &Guard) -> PortConfig {
+    let mut may = PortConfig {
+        waits: false,
+        uplink: true,
+        ..PortConfig::default()
+    };
+    guard.apply(&mut may);
+    may
 }
 
 /// The counters of a switch's ports.

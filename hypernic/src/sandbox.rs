@@ -227,7 +227,7 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
 /// As [`permits_nic`].
 pub(crate) fn permits_plan(plan: &crate::config::Plan) -> Result<(), String> {
     plan.steps.iter().try_for_each(|step| match step {
-        Step::AddNic(nic) => permits_nic(nic),
+        Step::AddNic(nic) | Step::SetNic(nic) => permits_nic(nic),
         Step::AddSwitch(switch) => permits_switch(switch),
         Step::AddPort(_, port) => permits_port(port),
         Step::AddChip(chip) => permits_port(&chip.port),

@@ -127,7 +127,7 @@ impl VfCommand {
 }
 
 /// What words and values say.
-fn change(words: &[String]) -> Result<VfChange, String> {
+pub(crate) fn change(words: &[String]) -> Result<VfChange, String> {
     let mut change = VfChange::default();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {

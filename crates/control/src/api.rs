@@ -7,8 +7,10 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::idl::{Defined, comments};
 use crate::message::{Request, without_nulls};
+use crate::types::chip::*;
 use crate::types::config::*;
 use crate::types::inside::*;
+use crate::types::set::*;
 use crate::types::upgrade::*;
 use crate::types::vf::*;
 use crate::types::*;
@@ -91,7 +93,6 @@ macro_rules! interfaces {
         }),*];
 
         /// A call, understood.
-        #[expect(clippy::large_enum_variant, reason = "one at a time lives, on a stack")]
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call {
             $($($(#[doc = $doc])* $call($call),)*)*
@@ -219,9 +220,13 @@ interfaces! {
     }
 
     /// NICs. They come and go while others run; nothing of others' traffic is lost.
-    "io.hypernic.Nic" [Guard NicConfig NicInfo Register Vector Region Decision] => {
+    "io.hypernic.Nic" [Guard NicConfig NicChange NicInfo Register Vector Region Decision] => {
         /// Makes a NIC and serves it. One that is there already, with these words, is left as it is.
         Owner "Add" NicAdd -> Changed,
+        /// Changes words of a NIC that its guest need not know. Its VMM keeps it, and frames go on.
+        Owner "Set" NicSet -> Changed,
+        /// Pulls the cable of a NIC, or puts it in. Of a VF, changes what it is told of the link.
+        Operate "Link" NicLink -> Changed,
         /// Takes a NIC away. Its VMM is disconnected.
         Owner "Remove" NicRemove -> Changed,
         /// What there is.
@@ -237,9 +242,11 @@ interfaces! {
     }
 
     /// Switches.
-    "io.hypernic.Switch" [Guard SwitchConfig SwitchInfo Address] => {
+    "io.hypernic.Switch" [Guard SwitchConfig SwitchChange SwitchInfo Address] => {
         /// Makes a switch with its ports. One that is there already, with these words, is left as it is.
         Owner "Add" SwitchAdd -> Changed,
+        /// Changes words of a switch. NICs on it notice nothing.
+        Owner "Set" SwitchSet -> Changed,
         /// Takes a switch away that no NIC is on.
         Owner "Remove" SwitchRemove -> Changed,
         /// What there is.
@@ -256,6 +263,18 @@ interfaces! {
         Owner "Remove" PortRemove -> Changed,
         /// What there is.
         Monitor "List" PortList -> Ports,
+    }
+
+    /// Chips with virtual functions, and with them the NICs that these are.
+    "io.hypernic.Chip" [VfConfig ChipConfig ChipChange ChipInfo] => {
+        /// Makes a chip and serves its functions. One that is there already, with these words, is left as it is.
+        Owner "Add" ChipAdd -> Changed,
+        /// Changes a chip. Functions that stay notice nothing, if their chip need not be made anew.
+        Owner "Set" ChipSet -> Changed,
+        /// Takes a chip away with all its functions. Their VMMs are disconnected.
+        Owner "Remove" ChipRemove -> Changed,
+        /// What there is.
+        Monitor "List" ChipList -> Chips,
     }
 
     /// Virtual functions that the daemon controls.

@@ -31,8 +31,10 @@ pub use message::{
     MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, reply,
     without_nulls,
 };
+pub use types::chip::*;
 pub use types::config::*;
 pub use types::inside::*;
+pub use types::set::*;
 pub use types::upgrade::*;
 pub use types::vf::*;
 pub use types::*;

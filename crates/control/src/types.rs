@@ -1,7 +1,9 @@
 //! What goes over the socket.
 
+pub mod chip;
 pub mod config;
 pub mod inside;
+pub mod set;
 pub mod upgrade;
 pub mod vf;
 
@@ -65,6 +67,8 @@ records! {
         back_pressure: Option<bool>,
         /// What it may do on its switch.
         guard: Option<Guard>,
+        /// `up` or `down`: whether its cable is in.
+        link: Option<String>,
     }
 
     asked
@@ -108,7 +112,7 @@ records! {
         config: NicConfig,
         /// A VMM has it.
         connected: bool,
-        /// The cable is in.
+        /// It has a link: its cable is in, and so is that of its port.
         link: bool,
         /// Its model panicked and was taken off.
         failed: bool,
@@ -434,7 +438,7 @@ records! {
         what: Happening,
         /// To whom: a NIC, a switch, or what has counted a loss.
         name: String,
-        /// The port that came or went, as it is written; the counter of a loss.
+        /// The port that came or went, as it is written; the counter of a loss; the words that have changed.
         detail: Option<String>,
         /// How often a loss was counted so far.
         count: Option<u64>,
@@ -502,13 +506,15 @@ words! {
         NicAdded = "nic_added",
         /// A NIC was removed.
         NicRemoved = "nic_removed",
+        /// Words of a NIC have changed, and its VMM keeps it.
+        NicChanged = "nic_changed",
         /// A VMM has connected to a NIC.
         ClientConnected = "client_connected",
         /// The VMM of a NIC has gone.
         ClientGone = "client_gone",
-        /// The cable of a NIC is in.
+        /// A NIC has a link.
         LinkUp = "link_up",
-        /// The cable of a NIC is out.
+        /// A NIC has no link.
         LinkDown = "link_down",
         /// The model of a NIC panicked, and the NIC was taken off.
         NicFailed = "nic_failed",
@@ -516,6 +522,8 @@ words! {
         SwitchAdded = "switch_added",
         /// A switch was removed.
         SwitchRemoved = "switch_removed",
+        /// Words of a switch have changed.
+        SwitchChanged = "switch_changed",
         /// A port was opened.
         PortAdded = "port_added",
         /// A port was closed.

@@ -218,6 +218,26 @@ impl SoftwarePf {
         Ok(())
     }
 
+    /// Changes what all VFs share, in megabits a second.
+    ///
+    /// # Errors
+    /// More than that is promised to them; nothing changes then.
+    pub fn set_port_rate(&mut self, rate: Option<u32>) -> Result<(), PolicyError> {
+        let promised = self.vfs.values().map(|vf| u64::from(vf.policy.min_tx_rate));
+        let sum: u64 = promised.sum();
+        match rate {
+            None if sum > 0 => return Err(PolicyError::NoPortRate),
+            Some(port) if sum > port.into() => {
+                let port = port.into();
+                return Err(PolicyError::Oversold { sum, port });
+            }
+            _ => {}
+        }
+        self.port_rate = rate;
+        self.share();
+        Ok(())
+    }
+
     /// A VF that was shut down may try again.
     ///
     /// # Errors

@@ -117,6 +117,11 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Forgets where the last frames went.
+    pub(crate) fn forget(&mut self) {
+        self.known = direct::Known::default();
+    }
+
     /// Takes frames of `from` to where they belong. Returns how many were dealt with and, when
     /// that is not all, the port that had no room for the first of the others; or none, if the sender has had its share.
     pub(crate) fn forward(
@@ -266,7 +271,9 @@ impl Scratch {
                         Route::Nowhere(Refusal::SourceIsGroup)
                     } else if !from.may_be(src) {
                         Route::Nowhere(Refusal::Spoofed)
-                    } else if dst.is_bridge_reserved() && !(state.link_local && dst != PAUSE) {
+                    } else if dst.is_bridge_reserved()
+                        && !(state.passes_link_local() && dst != PAUSE)
+                    {
                         Route::Nowhere(Refusal::Reserved)
                     } else if dst.is_broadcast() {
                         Route::Everywhere(Flood::Broadcast)

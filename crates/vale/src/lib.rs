@@ -85,4 +85,4 @@ pub use config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switc
 pub use keeper::Keeper;
 pub use switch::Switch;
 pub use switch_port::SwitchPort;
-pub use witness::Witness;
+pub use witness::{Witness, Witnesses};

@@ -1,9 +1,10 @@
 //! What the switch keeps of a port.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use eswitch::VlanSet;
+use eswitch::{Rate, Storm, VlanSet};
 use frame::{Sink, Wake};
 use parking_lot::Mutex;
 use wire::MacAddr;
@@ -17,12 +18,11 @@ use crate::table::PortId;
 /// Frames that buy back the patience of a whole stall bound.
 const FRAMES_PER_BOUND: Nanos = 10;
 
-/// What the switch keeps of a port.
+/// A port as it is: where it leads, and what it may do. To change that, another takes its place, and a batch has one or the
+/// other. What both have is [`Kept`].
 pub(crate) struct Port {
     pub(crate) id: PortId,
-    pub(crate) name: String,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) counters: Counters,
     /// Whether frames from here may be left with their sender.
     pub(crate) waits: bool,
     /// The only addresses frames may come from here, if any are named.
@@ -30,10 +30,40 @@ pub(crate) struct Port {
     pub(crate) uplink: bool,
     pub(crate) private: bool,
     pub(crate) vlans: Option<VlanSet>,
+    pub(crate) rate_out: Option<Arc<Meter>>,
+    /// What its meters were made from.
+    limits: Limits,
+    kept: Arc<Kept>,
+}
+
+/// The limits of a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    rate_in: Option<Rate>,
+    storm: Storm,
+    rate_out: Option<Rate>,
+}
+
+impl Limits {
+    fn of(config: &PortConfig) -> Self {
+        Self {
+            rate_in: config.rate_in,
+            storm: config.storm,
+            rate_out: config.rate_out,
+        }
+    }
+}
+
+/// What stays of a port for as long as it is there.
+pub(crate) struct Kept {
+    pub(crate) name: String,
+    pub(crate) counters: Counters,
     /// Of what comes in.
     pub(crate) bounds: Bounds,
-    pub(crate) rate_out: Option<Meter>,
     alive: AtomicBool,
+    /// There is another port in its place, which its way in does not know yet.
+    is_renewed: AtomicBool,
+    renewed: Mutex<Weak<Port>>,
     /// Since when a sender waits for it, plus one; 0 while none does.
     held_since: AtomicU64,
     /// How much of others' patience it has used up.
@@ -50,6 +80,15 @@ fn waited(since: u64, now: Nanos) -> Nanos {
     }
 }
 
+impl Deref for Port {
+    type Target = Kept;
+
+    #[inline]
+    fn deref(&self) -> &Kept {
+        &self.kept
+    }
+}
+
 impl Port {
     pub(crate) fn new(
         id: PortId,
@@ -58,23 +97,73 @@ impl Port {
         config: &PortConfig,
         now: Nanos,
     ) -> Port {
+        let rate_out = Meter::new(config.rate_out, now).map(Arc::new);
+        let kept = Arc::new(Kept {
+            name,
+            counters: Counters::default(),
+            bounds: Bounds::new(config.rate_in, config.storm, now),
+            alive: AtomicBool::new(true),
+            is_renewed: AtomicBool::new(false),
+            renewed: Mutex::default(),
+            held_since: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        });
         Port {
             id,
-            name,
             sink,
-            counters: Counters::default(),
             waits: config.waits,
             only: config.only.clone(),
             uplink: config.uplink,
             private: config.private,
             vlans: config.vlans.clone(),
-            bounds: Bounds::new(config.rate_in, config.storm, now),
-            rate_out: Meter::new(config.rate_out, now),
-            alive: AtomicBool::new(true),
-            held_since: AtomicU64::new(0),
-            owed: AtomicU64::new(0),
-            waiting: Mutex::default(),
+            rate_out,
+            limits: Limits::of(config),
+            kept,
         }
+    }
+
+    /// What takes its place: the same port, that may do other things. Limits that stay go on as they are.
+    pub(crate) fn with(&self, config: &PortConfig, now: Nanos) -> Arc<Port> {
+        let (is, limits) = (self.limits, Limits::of(config));
+        if (is.rate_in, is.storm) != (limits.rate_in, limits.storm) {
+            self.bounds.set(limits.rate_in, limits.storm, now);
+        }
+        let rate_out = if is.rate_out == limits.rate_out {
+            self.rate_out.clone()
+        } else {
+            Meter::new(limits.rate_out, now).map(Arc::new)
+        };
+        let new = Arc::new(Port {
+            id: self.id,
+            sink: Arc::clone(&self.sink),
+            waits: config.waits,
+            only: config.only.clone(),
+            uplink: self.uplink,
+            private: config.private,
+            vlans: config.vlans.clone(),
+            rate_out,
+            limits,
+            kept: Arc::clone(&self.kept),
+        });
+        *self.renewed.lock() = Arc::downgrade(&new);
+        self.is_renewed.store(true, Ordering::Release);
+        new
+    }
+
+    /// For its way in: the port that has taken its place since the last call.
+    #[inline]
+    pub(crate) fn successor(&self) -> Option<Arc<Port>> {
+        if !self.is_renewed.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.is_renewed.swap(false, Ordering::Acquire);
+        self.renewed.lock().upgrade()
+    }
+
+    /// What stays of it.
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.kept
     }
 
     /// Whether frames from here may come from `source`.
@@ -96,7 +185,9 @@ impl Port {
     pub(crate) fn is_member(&self, vlan: u16) -> bool {
         self.vlans.as_ref().is_none_or(|set| set.contains(vlan))
     }
+}
 
+impl Kept {
     pub(crate) fn close(&self) {
         self.alive.store(false, Ordering::Release);
     }

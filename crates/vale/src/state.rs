@@ -41,7 +41,7 @@ pub(crate) struct SwitchState {
     pub(crate) next_id: AtomicU32,
     pub(crate) backpressure: bool,
     pub(crate) stall_bound: Nanos,
-    pub(crate) link_local: bool,
+    pub(crate) link_local: AtomicBool,
     /// It is an on-chip switch, and asks its pools.
     pub(crate) is_chip: bool,
     /// Batches between two stations take the direct path. Always, but in tests that compare.
@@ -116,6 +116,11 @@ impl SwitchState {
         let vlans = ports.iter().any(|port| port.vlans.is_some());
         self.has_private.store(private, Ordering::Release);
         self.has_vlans.store(vlans, Ordering::Release);
+    }
+
+    /// Whether frames for groups that no bridge forwards flood.
+    pub(crate) fn passes_link_local(&self) -> bool {
+        self.link_local.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_private(&self) -> bool {

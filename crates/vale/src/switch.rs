@@ -60,7 +60,7 @@ impl Switch {
             next_id: AtomicU32::new(0),
             backpressure: config.backpressure,
             stall_bound: nanos(config.stall_bound),
-            link_local: config.link_local,
+            link_local: AtomicBool::new(config.link_local),
             is_chip,
             direct: true,
             timer: RwLock::new(None),
@@ -139,6 +139,51 @@ impl Switch {
         gone.wake_waiting();
         rest.iter().for_each(|port| port.wake_waiting());
         true
+    }
+
+    /// Changes what a port may do, from the next batch on: all of its configuration, but whether it is an uplink. Limits that
+    /// stay the same go on as they are. `false` when there is none of that name.
+    ///
+    /// An address that is fixed no more stays known as if it were seen now. With other fixed addresses than before, what was
+    /// learned at the port is forgotten.
+    pub fn set_port(&self, name: &str, config: &PortConfig) -> bool {
+        let state = &self.state;
+        let now = self.now();
+        let rest = {
+            let mut ports = state.ports.write();
+            let Some(at) = ports.iter().position(|port| port.name == name) else {
+                return false;
+            };
+            let port = ports[at].with(config, now);
+            let only: Vec<Key> = config
+                .only
+                .iter()
+                .map(|only| Key::new(*only, ONE_DOMAIN))
+                .collect();
+            let mut list = Vec::clone(&ports);
+            let id = port.id;
+            list[at] = port;
+            state.note_guards(&list);
+            *ports = Arc::new(list);
+            // Behind the list, so that who looks anew finds the new port there.
+            state.change_lookup(|lookup| lookup.table.set_port(id, config.max_macs, &only, now));
+            ports.clone()
+        };
+        // Who waits for the old limits may have better ones.
+        rest.iter().for_each(|port| port.wake_waiting());
+        true
+    }
+
+    /// Changes how long an address is known after it was last seen.
+    pub fn set_ageing(&self, ageing: Duration) {
+        let ageing = nanos(ageing);
+        self.state
+            .change_lookup(|lookup| lookup.table.set_ageing(ageing));
+    }
+
+    /// Changes what becomes of frames for groups that no bridge forwards.
+    pub fn set_link_local(&self, pass: bool) {
+        self.state.link_local.store(pass, Ordering::Relaxed);
     }
 
     /// Says what a port of an on-chip switch gets and may send, from the next batch on. `false` when
@@ -225,17 +270,13 @@ impl Switch {
 
     /// What would become of the first frame of a batch that came in by a port, without effect: nothing is learned, no
     /// frame goes anywhere and no counter is touched. `tell` is told each decision, and the counter that goes with it.
-    /// Returns the ports that would get the frame; `None`: there is no such port, or the switch is a chip's, which
-    /// decides by its pools.
+    /// Returns the ports that would get the frame; `None`: there is no such port.
     pub fn trace(
         &self,
         from: &str,
         batch: &Batch<'_>,
         tell: &mut dyn FnMut(String, Option<&'static str>),
     ) -> Option<Vec<String>> {
-        if self.state.is_chip() {
-            return None;
-        }
         let ports = self.state.ports();
         let from = ports.iter().find(|port| port.name == from)?;
         Some(trace::trace(&self.state, from, batch, tell))

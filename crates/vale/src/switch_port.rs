@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::config::Nanos;
 use crate::counters::add;
 use crate::forward::Scratch;
-use crate::port::{Blocked, Port};
+use crate::port::{Blocked, Kept, Port};
 use crate::state::SwitchState;
 
 /// The way into the switch: deliver here what a NIC sends or an inlet receives.
@@ -18,12 +18,30 @@ use crate::state::SwitchState;
 /// Deliveries into one port are put in a row; those into different ports run in parallel.
 pub struct SwitchPort {
     state: Arc<SwitchState>,
-    port: Arc<Port>,
-    /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
-    /// because sinks never call back into the sender.
-    scratch: Mutex<Scratch>,
+    kept: Arc<Kept>,
+    /// The port as it was at the last delivery, and what belongs to the delivery under way. Held while other ports' sinks are
+    /// called, which is safe because sinks never call back into the sender.
+    entry: Mutex<Entry>,
     /// What the last short delivery was short of; nothing, if it may go on at once.
     blocked_on: Mutex<BlockedOn>,
+}
+
+struct Entry {
+    port: Arc<Port>,
+    scratch: Scratch,
+}
+
+impl Entry {
+    /// The port as it is now.
+    #[inline]
+    fn now(&mut self) -> (&Arc<Port>, &mut Scratch) {
+        if let Some(port) = self.port.successor() {
+            self.port = port;
+            // The old one could have let more pass.
+            self.scratch.forget();
+        }
+        (&self.port, &mut self.scratch)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,33 +56,36 @@ impl SwitchPort {
     pub(crate) fn new(state: Arc<SwitchState>, port: Arc<Port>) -> SwitchPort {
         SwitchPort {
             state,
-            port,
-            scratch: Mutex::default(),
+            kept: Arc::clone(port.kept()),
+            entry: Mutex::new(Entry {
+                port,
+                scratch: Scratch::default(),
+            }),
             blocked_on: Mutex::default(),
         }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.port.name
+        &self.kept.name
     }
 
     /// Frames that entered here and were refused for their source or their VLAN.
     pub fn fouls(&self) -> u64 {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        of(&self.port.counters.drop_spoofed) + of(&self.port.counters.drop_vlan)
+        of(&self.kept.counters.drop_spoofed) + of(&self.kept.counters.drop_vlan)
     }
 
     /// Whether it is still part of the switch.
     pub fn is_attached(&self) -> bool {
-        self.port.is_alive()
+        self.kept.is_alive()
     }
 }
 
 impl fmt::Debug for SwitchPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SwitchPort")
-            .field("name", &self.port.name)
+            .field("name", &self.kept.name)
             .field("attached", &self.is_attached())
             .finish_non_exhaustive()
     }
@@ -72,14 +93,15 @@ impl fmt::Debug for SwitchPort {
 
 impl Sink for SwitchPort {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        if !self.port.is_alive() {
-            add(&self.port.counters.drop_port_gone, picks.len() as u64);
+        if !self.kept.is_alive() {
+            add(&self.kept.counters.drop_port_gone, picks.len() as u64);
             return picks.len();
         }
-        let mut scratch = self.scratch.lock();
+        let mut entry = self.entry.lock();
+        let (port, scratch) = entry.now();
         let mut done = 0;
         for chunk in picks.chunks(MAX_BATCH) {
-            let (dealt, blocked) = scratch.forward(&self.state, &self.port, batch, chunk);
+            let (dealt, blocked) = scratch.forward(&self.state, port, batch, chunk);
             done += dealt;
             if dealt < chunk.len() {
                 *self.blocked_on.lock() = match blocked {
@@ -94,17 +116,21 @@ impl Sink for SwitchPort {
     }
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        if !self.port.is_alive() {
+        if !self.kept.is_alive() {
             return None;
         }
-        self.scratch.lock().run(&self.state, &self.port, run)
+        let mut entry = self.entry.lock();
+        let (port, scratch) = entry.now();
+        scratch.run(&self.state, port, run)
     }
 
     fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        if !self.port.is_alive() {
+        if !self.kept.is_alive() {
             return None;
         }
-        self.scratch.lock().mix(&self.state, &self.port, mix)
+        let mut entry = self.entry.lock();
+        let (port, scratch) = entry.now();
+        scratch.mix(&self.state, port, mix)
     }
 
     /// Everything: what a destination cannot take is done for that destination alone.
@@ -131,11 +157,11 @@ impl Sink for SwitchPort {
                 (Some(port), deadline)
             }
         };
-        self.port.wait_until(waker, deadline);
+        self.kept.wait_until(waker, deadline);
         // Only after that: a port detached before wakes here, one detached later wakes the waiters,
         // and so does a timer that is cleared.
         let gone = port.as_ref().is_some_and(|port| !port.is_alive());
-        if gone || !self.port.is_alive() || !self.state.may_hold_up() {
+        if gone || !self.kept.is_alive() || !self.state.may_hold_up() {
             return waker.wake();
         }
         self.state.arm_timer(deadline);
@@ -147,6 +173,6 @@ impl Sink for SwitchPort {
 
 impl Counted for SwitchPort {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.port.counters.visit(visit);
+        self.kept.counters.visit(visit);
     }
 }

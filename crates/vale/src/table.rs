@@ -96,6 +96,42 @@ impl Table {
         self.ports.insert(port, Quota { used: 0, max });
     }
 
+    /// A port may have so many addresses from now on, and these are fixed to it.
+    pub(crate) fn set_port(&mut self, port: PortId, max: usize, only: &[Key], now: Nanos) {
+        let fixed = self.entries.iter();
+        let fixed = fixed.filter(|(_, entry)| entry.fixed && entry.port == port);
+        let fixed: Vec<Key> = fixed.map(|(key, _)| *key).collect();
+        let used = self.ports.get(&port).map_or(0, |quota| quota.used);
+        let others = fixed.iter().any(|key| !only.contains(key))
+            || only.iter().any(|key| !fixed.contains(key));
+        if used > max || others && !only.is_empty() {
+            let learned = self.entries.iter();
+            let learned = learned.filter(|(_, entry)| !entry.fixed && entry.port == port);
+            let learned: Vec<Key> = learned.map(|(key, _)| *key).collect();
+            for key in learned {
+                self.remove(key);
+            }
+        }
+        if let Some(quota) = self.ports.get_mut(&port) {
+            quota.max = max;
+        }
+        for key in fixed.into_iter().filter(|key| !only.contains(key)) {
+            self.remove(key);
+            // Frames for it still find their way.
+            if only.is_empty() && self.take_place(port) {
+                self.put(key, port, now);
+            }
+        }
+        for key in only {
+            self.fix(*key, port);
+        }
+    }
+
+    /// Addresses are known for so long from now on.
+    pub(crate) fn set_ageing(&mut self, ageing: Nanos) {
+        self.ageing = ageing;
+    }
+
     pub(crate) fn remove_port(&mut self, port: PortId) {
         self.entries.retain(|_, entry| entry.port != port);
         if let Some(quota) = self.ports.remove(&port) {

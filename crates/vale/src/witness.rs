@@ -12,33 +12,36 @@ pub trait Witness: Send + Sync {
     fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str);
 }
 
-/// The witnesses of a switch.
+/// Those who are shown what something loses: a switch has them, and what else loses frames may.
 #[derive(Default)]
-pub(crate) struct Witnesses {
+pub struct Witnesses {
     any: AtomicBool,
     all: RwLock<Vec<Arc<dyn Witness>>>,
 }
 
 impl Witnesses {
     /// Whether there is a witness. Frames take no short ways then.
-    pub(crate) fn any(&self) -> bool {
+    #[inline]
+    pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, witness: Arc<dyn Witness>) {
+    /// Shows it what is lost from now on.
+    pub fn add(&self, witness: Arc<dyn Witness>) {
         let mut all = self.all.write();
         all.push(witness);
         self.any.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn remove(&self, witness: &Arc<dyn Witness>) {
+    /// Shows it no more.
+    pub fn remove(&self, witness: &Arc<dyn Witness>) {
         let mut all = self.all.write();
         all.retain(|one| !Arc::ptr_eq(one, witness));
         self.any.store(!all.is_empty(), Ordering::Relaxed);
     }
 
     /// Shows frames to all of them.
-    pub(crate) fn show(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
+    pub fn show(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
         if self.any() && !picks.is_empty() {
             for one in &*self.all.read() {
                 one.lost(port, batch, picks, counter);

@@ -321,6 +321,10 @@ impl PfRunner {
         self.state.lock().pf.check_all(vf, changes).map(drop)
     }
 
+    pub(super) fn set_rate(&self, rate: Option<u32>) -> Result<(), PolicyError> {
+        self.with(None, |pf| pf.set_port_rate(rate))
+    }
+
     pub(super) fn revive(&self, vf: VfId) -> Result<(), PolicyError> {
         let now = self.clock.now();
         self.with(None, |pf| pf.revive(vf, now))
@@ -333,6 +337,12 @@ impl PfRunner {
     pub(super) fn reset(&self) {
         self.with(None, SoftwarePf::pf_reset);
         self.with(None, SoftwarePf::pf_ready);
+    }
+
+    /// What a VF is told of the link.
+    pub(super) fn has_link(&self, vf: VfId) -> Option<bool> {
+        let state = self.state.lock();
+        state.pf.settings(vf).map(|settings| settings.link)
     }
 
     pub(super) fn status(&self, vf: VfId) -> Option<Status> {

@@ -163,6 +163,9 @@ fn table(plan: &Plan, end: &str) -> String {
         if !step.words.is_empty() {
             let _ = write!(text, ": {}", step.words.join(", "));
         }
+        if step.anew == Some(true) {
+            text += " (made anew)";
+        }
         let _ = writeln!(text);
     }
     for cannot in &plan.cannot {

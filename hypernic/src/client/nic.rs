@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use control::{Guard, NicAdd, NicConfig, NicInfo, NicList, NicRemove, Nics};
+use clap::{Args, Subcommand, ValueEnum};
+use control::{
+    Guard, NicAdd, NicChange, NicConfig, NicInfo, NicLink, NicList, NicRemove, NicSet, Nics,
+};
 use program::LogFormat;
 
 use super::place::{Hand, Place, Printed, Terms, changed};
@@ -26,6 +28,18 @@ pub struct NicCommand {
 enum NicVerb {
     /// Add a NIC to the running daemon. If it is there already, with the same words, nothing happens.
     Add(Box<Add>),
+    /// Change words of a NIC that its guest need not know. Its VMM keeps it, and frames go on.
+    Set(Box<Set>),
+    /// Pull the cable of a NIC, or put it in. Of a VF: change what it is told of the link.
+    Link {
+        /// The NIC.
+        #[arg(add = complete::nics())]
+        name: String,
+        /// Whether the cable is in.
+        state: Cable,
+        #[command(flatten)]
+        terms: Terms,
+    },
     /// Remove a NIC. Its VMM is disconnected; others notice nothing.
     Remove {
         /// The NIC.
@@ -43,6 +57,113 @@ enum NicVerb {
         #[arg(add = complete::nics())]
         name: Option<String>,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cable {
+    Up,
+    Down,
+}
+
+/// What is absent stays.
+#[derive(Args, Debug)]
+struct Set {
+    /// The NIC.
+    #[arg(add = complete::nics())]
+    name: String,
+    /// It sends from its own address only.
+    #[arg(long, value_name = "BOOL")]
+    mac_lock: Option<bool>,
+    /// Its frames wait where a receiver has no room.
+    #[arg(long, value_name = "BOOL")]
+    back_pressure: Option<bool>,
+    /// Microseconds that its worker may stay awake for it.
+    #[arg(long, value_name = "US")]
+    busy_poll_us: Option<u64>,
+    /// A pcapng file of all its frames; none for no file.
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// MiB of that file, at which a new one begins.
+    #[arg(long, value_name = "MIB", requires = "capture")]
+    capture_mib: Option<u64>,
+    #[command(flatten)]
+    guard: GuardWords,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// Limits of a port; what is absent stays.
+#[derive(Args, Debug)]
+pub(super) struct GuardWords {
+    /// The most that it sends, such as 1gbit or 500mbit,100kpps; none for any amount.
+    #[arg(long, value_name = "RATE")]
+    tx_rate: Option<String>,
+    /// The most that it receives; none for any amount.
+    #[arg(long, value_name = "RATE")]
+    rx_rate: Option<String>,
+    /// The most flooded frames per second from it, such as broadcast=100,multicast=100; none for any number.
+    #[arg(long, value_name = "LIMITS")]
+    storm: Option<String>,
+    /// The most addresses that its switch learns; 0 for any number.
+    #[arg(long, value_name = "N")]
+    max_macs: Option<u64>,
+    /// An address that it may send from; may be repeated. All of them anew; none for any address.
+    #[arg(long, value_name = "MAC")]
+    allow_mac: Vec<String>,
+    /// VLANs that it is a member of, such as untagged,10,20-29; none for all.
+    #[arg(long)]
+    vlans: Option<String>,
+    /// It exchanges frames with uplinks only.
+    #[arg(long, value_name = "BOOL")]
+    private: Option<bool>,
+}
+
+impl GuardWords {
+    /// The words of a change, if there are some.
+    pub fn change(self) -> Option<Guard> {
+        let all = (!self.allow_mac.is_empty()).then_some(self.allow_mac);
+        let macs = all.map(|macs| match macs.as_slice() {
+            [word] if word == NONE => Vec::new(),
+            _ => macs,
+        });
+        let guard = Guard {
+            tx_rate: self.tx_rate,
+            rx_rate: self.rx_rate,
+            storm: self.storm,
+            max_macs: self.max_macs,
+            allow_macs: macs,
+            vlans: self.vlans,
+            private: self.private,
+        };
+        (guard != Guard::default()).then_some(guard)
+    }
+}
+
+/// The word for a limit, or a file, that is to go.
+const NONE: &str = "none";
+
+impl Set {
+    fn call(self) -> NicSet {
+        let capture = self.capture.map(|file| match file.as_os_str() == NONE {
+            true => NONE.to_owned(),
+            false => whole(&file),
+        });
+        let (check, persist, if_generation) = self.terms.words();
+        NicSet {
+            name: self.name,
+            change: NicChange {
+                mac_lock: self.mac_lock,
+                back_pressure: self.back_pressure,
+                guard: self.guard.change(),
+                busy_poll_us: self.busy_poll_us,
+                capture,
+                capture_mib: self.capture_mib,
+            },
+            check,
+            persist,
+            if_generation,
+        }
+    }
 }
 
 /// The words are those of `hypernic run --help` and of the configuration file.
@@ -188,6 +309,7 @@ impl Add {
             mac_lock: self.mac_lock,
             back_pressure: self.back_pressure,
             guard: (guard != Guard::default()).then_some(guard),
+            link: None,
         };
         let (check, persist, if_generation) = self.terms.words();
         Ok(NicAdd {
@@ -217,6 +339,22 @@ impl NicCommand {
                 let call = add.call(&mut hand)?;
                 let reply = hand.ask(&place, &call)?;
                 Ok(printed.show(format, &reply, changed(&name, check)))
+            }
+            NicVerb::Set(set) => {
+                let (name, check) = (set.name.clone(), set.terms.check);
+                let reply = place.ask(&set.call())?;
+                Ok(printed.show(format, &reply, changed(&name, check)))
+            }
+            NicVerb::Link { name, state, terms } => {
+                let (check, persist, if_generation) = terms.words();
+                let reply = place.ask(&NicLink {
+                    name: name.clone(),
+                    up: state == Cable::Up,
+                    check,
+                    persist,
+                    if_generation,
+                })?;
+                Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             NicVerb::Remove {
                 name,

@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use control::{SwitchAdd, SwitchConfig, SwitchList, SwitchRemove, Switches};
+use control::{
+    SwitchAdd, SwitchChange, SwitchConfig, SwitchList, SwitchRemove, SwitchSet, Switches,
+};
 use program::LogFormat;
 
+use super::nic::GuardWords;
 use super::place::{Hand, Place, Printed, Terms, changed};
 use crate::complete;
 use crate::error::Error;
@@ -36,6 +39,23 @@ enum SwitchVerb {
         /// drop or pass: what becomes of frames for groups that no bridge forwards.
         #[arg(long, value_name = "HOW")]
         link_local: Option<String>,
+        #[command(flatten)]
+        terms: Terms,
+    },
+    /// Change words of a switch. NICs on it notice nothing.
+    Set {
+        /// The switch.
+        #[arg(add = complete::switches())]
+        name: String,
+        /// Seconds that an address is remembered.
+        #[arg(long, value_name = "SECONDS")]
+        ageing_seconds: Option<u64>,
+        /// drop or pass: what becomes of frames for groups that no bridge forwards.
+        #[arg(long, value_name = "HOW")]
+        link_local: Option<String>,
+        /// What each of its ports besides NICs may do.
+        #[command(flatten)]
+        uplink_guard: Box<GuardWords>,
         #[command(flatten)]
         terms: Terms,
     },
@@ -91,6 +111,27 @@ impl SwitchCommand {
                     if_generation,
                 };
                 let reply = hand.ask(&place, &call)?;
+                Ok(printed.show(format, &reply, changed(&name, terms.check)))
+            }
+            SwitchVerb::Set {
+                name,
+                ageing_seconds,
+                link_local,
+                uplink_guard,
+                terms,
+            } => {
+                let (check, persist, if_generation) = terms.words();
+                let reply = place.ask(&SwitchSet {
+                    name: name.clone(),
+                    change: SwitchChange {
+                        ageing_seconds,
+                        link_local,
+                        uplink_guard: uplink_guard.change(),
+                    },
+                    check,
+                    persist,
+                    if_generation,
+                })?;
                 Ok(printed.show(format, &reply, changed(&name, terms.check)))
             }
             SwitchVerb::Remove {

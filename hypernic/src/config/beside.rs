@@ -30,6 +30,22 @@ impl HostConfig {
         so_far.host.nics.pop().ok_or_else(nothing)
     }
 
+    /// This host with another chip.
+    ///
+    /// # Errors
+    /// A word that cannot be, or something that another NIC has: one line.
+    pub fn chip_beside(&self, words: &control::ChipConfig) -> Result<HostConfig, String> {
+        let raw: RawNic = of_words(words)?;
+        let word = words.model.as_deref();
+        let with_vfs = MODELS.with_vfs().unwrap_or(MODELS.default_model());
+        let model = word.map_or(Ok(with_vfs), |word| MODELS.parse(word))?;
+        let mut so_far = SoFar::of(self);
+        let added = so_far.add_nic(raw, model, MODELS);
+        let applied = added.and_then(|()| self.apply_profile(&mut so_far.host));
+        applied.map_err(|Fault(_, message)| message)?;
+        Ok(so_far.host)
+    }
+
     /// A switch beside those there are.
     ///
     /// # Errors
@@ -92,6 +108,7 @@ fn in_file(words: Value) -> Value {
             said.map(|(name, value)| (name.replace('_', "-"), in_file(value)))
                 .collect()
         }
+        Value::Array(values) => values.into_iter().map(in_file).collect(),
         words => words,
     }
 }

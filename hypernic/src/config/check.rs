@@ -306,6 +306,7 @@ impl SoFar {
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),
             guard,
+            cable: raw.link,
             vf: None,
             rules,
             pf_places_vf_rings: raw.pf_places_vf_rings.is_some_and(Spanned::into_inner),

@@ -131,6 +131,72 @@ fn a_dump_makes_the_same_host() {
     }
 }
 
+#[test]
+fn a_chips_words_make_the_same_chip() {
+    for (profile, said) in [("", 1), ("profile = \"multi-tenant\"\n", 3)] {
+        let is = host(&format!("{profile}{RICH}")).absolute();
+        // The profile limits floods of each VF of the daemon's.
+        let said = |name: &str| if name == "p0" { said } else { 1 };
+        for name in ["p0", "p1"] {
+            let words = is.chip_words(name).expect("a chip");
+            assert_eq!(
+                words.vf.as_ref().map(Vec::len),
+                Some(said(name)),
+                "{words:?}"
+            );
+            let again = is.without_chip(name).chip_beside(&words).expect("can be");
+            assert_eq!(plan(&is, &again, &[]), Plan::default(), "{words:?}");
+            assert_eq!(again.chip_words(name), Some(words));
+        }
+        assert_eq!(is.chip_words("b"), None);
+    }
+    let is = host(RICH);
+    let chip = |change: fn(&mut control::ChipConfig)| {
+        let mut words = control::ChipConfig {
+            name: "p2".into(),
+            port: "switch:lan".into(),
+            vfs: 2,
+            vf_socket_path: Some("/run/p2-{}".into()),
+            ..control::ChipConfig::default()
+        };
+        change(&mut words);
+        words
+    };
+    let made = is.chip_beside(&chip(|_| {})).expect("can be");
+    assert_eq!(made.chips.last().map(|chip| chip.vfs), Some(2));
+    assert_eq!(made.nics.last().map(|nic| nic.model.name), Some("82576"));
+    for (words, named) in [
+        (chip(|c| c.name = "p0".into()), "already a NIC"),
+        (chip(|c| c.vfs = 0), "vfs must be between 1"),
+        (chip(|c| c.vf_socket_path = None), "has no socket"),
+        (
+            chip(|c| c.vf_socket_path = Some("/run/p2".into())),
+            "has no {}",
+        ),
+        (
+            chip(|c| c.vf_socket_path = Some("/run/p0-{}".into())),
+            "already has this socket",
+        ),
+        (chip(|c| c.port = "switch:no".into()), "no switch \"no\""),
+        (
+            chip(|c| c.model = Some("e1000".into())),
+            "has no virtual functions",
+        ),
+        (
+            chip(|c| c.socket_path = Some("/run/x".into())),
+            "has no socket: name the VFs'",
+        ),
+        (chip(|c| c.pf = Some("none".into())), "unknown variant"),
+        (chip(|c| c.port_rate = Some(0)), "port-rate must be"),
+    ] {
+        let error = is.chip_beside(&words).expect_err(named);
+        assert!(
+            error.contains(named) && !error.contains('\n'),
+            "{named}: {error}"
+        );
+    }
+}
+
 /// What is put in place of what, which NICs a VMM has, and what follows: steps, and with `!` what cannot be.
 type Case = (
     &'static str,
@@ -142,18 +208,33 @@ type Case = (
 #[rustfmt::skip]
 const CASES: &[Case] = &[
     ("back-pressure = false", "", &[], &["change NIC b: back-pressure"]),
-    ("back-pressure = false", "", &["b"], &["!NIC b: back-pressure is to change, and a VMM has it"]),
+    ("back-pressure = false", "", &["b"], &["change NIC b: back-pressure"]),
+    ("private = true, ", "", &["b"], &["change NIC b: guard"]),
+    ("mtu = 9000", "", &["b"], &["!NIC b: mtu is to change, which a guest has started with, and a VMM has it"]),
+    ("mtu = 9000", "", &[], &["change NIC b: mtu"]),
+    ("hash-report = true\nback-pressure = false", "", &["b"],
+     &["change NIC b: back-pressure", "!NIC b: hash-report is to change"]),
+    ("busy-poll-us = 0", "", &["a"], &["change NIC a: busy-poll-us"]),
+    ("capture = \"/run/a.pcapng\"", "capture = \"/run/b.pcapng\"", &["a"], &["change NIC a: capture"]),
+    ("capture-mib = 32", "capture-mib = 64", &["a"], &["!NIC a: capture-mib is to change"]),
     ("name = \"b\"", "name = \"c\"", &[], &["remove NIC b", "add NIC c"]),
     ("name = \"b\"", "name = \"c\"", &["b"], &["!NIC b: it is to go", "!NIC c: b, which stays, has its socket"]),
-    ("ageing-seconds = 60", "", &[], &["change switch lan: ageing-seconds", "change NIC b"]),
-    ("ageing-seconds = 60", "", &["b"], &["!switch lan: ageing-seconds cannot change while b is on it"]),
+    ("ageing-seconds = 60", "", &["b"], &["change switch lan: ageing-seconds"]),
+    ("broadcast=100", "broadcast=200", &["b"], &["change switch lan: uplink-guard"]),
+    ("link-local = \"pass\"", "", &["b"], &["change switch lan: link-local"]),
     ("\"tap:vm0,queues=2\", ", "\"null\", ", &["b"],
      &["remove port lan tap:vm0,queues=2", "add port lan null"]),
     ("max-tx-rate = 100", "max-tx-rate = 200", &["p0vf1"], &["change VF p0vf1: max-tx-rate"]),
     ("vlan = 7\nqos = 3", "", &["p0vf0"], &["change VF p0vf1: vlan"]),
     ("mailbox-rate = 9", "", &["p0vf0"], &["!chip p0: it is to change, and a VMM has it"]),
     ("mailbox-rate = 9", "", &["b"], &["change chip p0"]),
-    ("port-rate = 1000", "port-rate = 2000", &[], &["change chip p0"]),
+    ("port-rate = 1000", "port-rate = 2000", &["p0vf0"], &["change chip p0: port-rate"]),
+    ("vfs = 3", "vfs = 2", &["p0vf0"], &["remove NIC p0vf2", "change chip p0: vfs"]),
+    ("vfs = 3", "vfs = 2", &["p0vf2"], &["!chip p0: p0vf2 is to go, and a VMM has it"]),
+    ("vfs = 3", "vfs = 4", &["p0vf2"], &["change chip p0: vfs", "add NIC p0vf3"]),
+    ("vfs = 2\npf", "vfs = 1\npf", &[], &["change chip p1"]),
+    ("\"/run/p0-{}\"", "\"/run/q0-{}\"", &["p0vf0"], &["!chip p0: it is to change"]),
+    ("moderation = \"guest\"\ncapture", "moderation = \"guest\"\n#", &["p0vf1"], &["change NIC p0vf1: capture"]),
     ("port = \"null\"", "port = \"loopback\"", &["p1vf1"], &["!chip p1"]),
     ("workers = 3", "workers = 2", &[], &["!head workers: it holds from the start"]),
     ("sandbox = \"log\"", "", &[], &["!head sandbox"]),
@@ -247,6 +328,21 @@ max-tx-rate = 100 # five
 # The end.
 ";
 
+const COMMENTS: [&str; 12] = [
+    "# The host in",
+    "# for us",
+    "# The room",
+    "# one",
+    "# All machines",
+    "# It serves",
+    "# two",
+    "# It keeps",
+    "# three",
+    "# four",
+    "# five",
+    "# The end",
+];
+
 #[test]
 fn comments_stay_where_a_file_is_changed() {
     let is = host(COMMENTED);
@@ -273,20 +369,6 @@ fn comments_stay_where_a_file_is_changed() {
         ..VfChange::default()
     };
     let stream: PortSpec = "stream:/run/s".parse().expect("port");
-    let all = [
-        "# The host in",
-        "# for us",
-        "# The room",
-        "# one",
-        "# All machines",
-        "# It serves",
-        "# two",
-        "# It keeps",
-        "# three",
-        "# four",
-        "# five",
-        "# The end",
-    ];
     for (edit, gone, added) in [
         (
             Edit::AddNic(&new),
@@ -325,7 +407,7 @@ fn comments_stay_where_a_file_is_changed() {
         ),
     ] {
         let text = edited(COMMENTED, edit).expect("can be");
-        for comment in all {
+        for comment in COMMENTS {
             assert_eq!(
                 text.contains(comment),
                 !gone.contains(&comment),
@@ -344,6 +426,38 @@ fn comments_stay_where_a_file_is_changed() {
         Edit::RemoveNic("new"),
     );
     assert_eq!(again.expect("out"), COMMENTED);
+}
+
+#[test]
+fn comments_stay_where_a_chip_is_changed() {
+    let is = host(COMMENTED);
+    for (vfs, gone, added) in [
+        (2, &[][..], "# five"),
+        (1, &["# five"], "vfs = 1 # four"),
+        (3, &[], "vfs = 3 # four"),
+    ] {
+        let words = control::ChipConfig {
+            vfs,
+            vf: is.chip_words("p0").and_then(|words| words.vf),
+            ..is.chip_words("p0").expect("a chip")
+        };
+        let words = control::ChipConfig {
+            vf: words
+                .vf
+                .map(|all| all.into_iter().filter(|vf| vf.index < vfs).collect()),
+            ..words
+        };
+        let to = is.without_chip("p0").chip_beside(&words).expect("can be");
+        let chip = to.chips.iter().find(|chip| chip.name == "p0");
+        let table = to.chip_table(chip.expect("a chip"));
+        let text = edited(COMMENTED, Edit::AddChip("p0", &table)).expect("can be");
+        for comment in COMMENTS {
+            let stays = text.contains(comment);
+            assert_eq!(stays, !gone.contains(&comment), "{vfs} {comment}:\n{text}");
+        }
+        assert!(text.contains(added), "{vfs}:\n{text}");
+        assert_eq!(plan(&host(&text), &to, &[]), Plan::default(), "{text}");
+    }
 }
 
 #[test]

@@ -8,22 +8,31 @@ use control::VfChange;
 use toml::Value;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
-use super::text::{in_order, table};
+use super::text::{VFS, in_order, table};
 use super::types::{HostConfig, NicConfig, SwitchConfig};
 use crate::guard::Storm;
 use crate::spec::PortSpec;
+
+/// The word of a switch for its ports.
+const PORTS: &str = "ports";
 
 /// One change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Edit<'a> {
     /// A NIC with these words.
     AddNic(&'a NicConfig),
-    /// Not that NIC.
+    /// Not that NIC, nor that chip.
     RemoveNic(&'a str),
+    /// A chip of this name, with these words.
+    AddChip(&'a str, &'a toml::Table),
     /// A switch with these words.
     AddSwitch(&'a SwitchConfig),
     /// Not that switch.
     RemoveSwitch(&'a str),
+    /// A switch with these words, but the ports that it has.
+    SetSwitch(&'a SwitchConfig),
+    /// Whether the cable of a NIC is in.
+    SetLink(&'a str, bool),
     /// A port of a switch.
     AddPort(&'a str, &'a PortSpec),
     /// Not a port that is written in one of these ways.
@@ -108,14 +117,21 @@ pub(crate) fn edited(text: &str, edit: Edit) -> Result<String, String> {
     let doc = text.parse::<DocumentMut>();
     let mut doc = doc.map_err(|error| error.message().replace('\n', "; "))?;
     match edit {
-        Edit::AddNic(nic) => put(all(&mut doc, "nic")?, &nic.name, &nic.table()),
+        Edit::AddNic(nic) => put(all(&mut doc, "nic")?, &nic.name, &nic.table(), ""),
+        Edit::SetLink(nic, up) => link(all(&mut doc, "nic")?, nic, up)?,
         Edit::AddSwitch(switch) => {
             let mut words = table(&switch.words());
             if switch.ports.is_empty() {
                 words.remove("ports");
             }
-            put(all(&mut doc, "switch")?, &switch.name, &words);
+            put(all(&mut doc, "switch")?, &switch.name, &words, "");
         }
+        Edit::SetSwitch(switch) => {
+            let mut words = table(&switch.words());
+            words.remove(PORTS);
+            put(all(&mut doc, "switch")?, &switch.name, &words, PORTS);
+        }
+        Edit::AddChip(name, words) => chip(all(&mut doc, "nic")?, name, words)?,
         Edit::RemoveNic(name) => take(&mut doc, "nic", name)?,
         Edit::RemoveSwitch(name) => take(&mut doc, "switch", name)?,
         Edit::AddPort(switch, port) => ports(&mut doc, switch, &[port], true)?,
@@ -139,11 +155,11 @@ fn is_named(table: &Table, name: &str) -> bool {
     table.get("name").and_then(Item::as_str) == Some(name)
 }
 
-/// A table of that name with these words.
-fn put(tables: &mut ArrayOfTables, name: &str, words: &toml::Table) {
+/// A table of that name with these words, and with one that it has.
+fn put(tables: &mut ArrayOfTables, name: &str, words: &toml::Table, stays: &str) {
     let there = tables.iter_mut().find(|table| is_named(table, name));
     if let Some(table) = there {
-        table.retain(|key, _| words.contains_key(key));
+        table.retain(|key, _| words.contains_key(key) || key == stays);
         return fill(table, words);
     }
     let mut table = Table::new();
@@ -183,6 +199,68 @@ fn item(value: &Value) -> toml_edit::Value {
             toml_edit::Value::InlineTable(words.collect())
         }
     }
+}
+
+fn link(tables: &mut ArrayOfTables, name: &str, up: bool) -> Result<(), String> {
+    let nic = tables.iter_mut().find(|table| is_named(table, name));
+    let nic =
+        nic.ok_or_else(|| format!("the file has no [[nic]] {name:?}: add it with persist first"))?;
+    if up {
+        nic.remove("link");
+    } else {
+        fill(
+            nic,
+            &toml::Table::from_iter([("link".into(), "down".into())]),
+        );
+    }
+    Ok(())
+}
+
+/// A chip of that name with these words, those of its VFs included.
+fn chip(tables: &mut ArrayOfTables, name: &str, words: &toml::Table) -> Result<(), String> {
+    let mut words = words.clone();
+    let vfs = words.remove(VFS);
+    let vfs = vfs.as_ref().and_then(Value::as_array);
+    let vfs = vfs.into_iter().flatten().filter_map(Value::as_table);
+    let vfs: Vec<&toml::Table> = vfs.collect();
+    put(tables, name, &words, VFS);
+    let Some(table) = tables.iter_mut().find(|table| is_named(table, name)) else {
+        return Ok(());
+    };
+    if vfs.is_empty() {
+        table.remove(VFS);
+        return Ok(());
+    }
+    let list = vfs_of(table, name)?;
+    let named = |words: &toml::Table| words.get("index").and_then(Value::as_integer);
+    list.retain(|table| vfs.iter().any(|words| named(words) == index(table)));
+    for words in vfs {
+        let is = |table: &Table| index(table) == named(words);
+        if !list.iter().any(is) {
+            let mut table = Table::new();
+            table.decor_mut().set_prefix("\n");
+            list.push(table);
+        }
+        let new = list.len() - 1;
+        let at = list.iter().position(is).unwrap_or(new);
+        if let Some(table) = list.get_mut(at) {
+            table.retain(|key, _| words.contains_key(key));
+            fill(table, words);
+        }
+    }
+    Ok(())
+}
+
+/// The tables of a chip's VFs.
+fn vfs_of<'a>(nic: &'a mut Table, name: &str) -> Result<&'a mut ArrayOfTables, String> {
+    let new = || Item::ArrayOfTables(ArrayOfTables::new());
+    let vfs = nic.entry(VFS).or_insert_with(new);
+    let vfs = vfs.as_array_of_tables_mut();
+    vfs.ok_or_else(|| format!("vf of [[nic]] {name:?} is no [[nic.vf]]"))
+}
+
+fn index(vf: &Table) -> Option<i64> {
+    vf.get("index").and_then(Item::as_integer)
 }
 
 /// Takes a table out, and leaves comments that stand apart from it.
@@ -278,12 +356,8 @@ fn vf(doc: &mut DocumentMut, chip: &str, index: u32, change: &VfChange) -> Resul
     let Some(nic) = tables.iter_mut().find(|table| is_named(table, chip)) else {
         return Err(format!("the file has no [[nic]] {chip:?}"));
     };
-    let new = || Item::ArrayOfTables(ArrayOfTables::new());
-    let vfs = nic.entry("vf").or_insert_with(new);
-    let Some(vfs) = vfs.as_array_of_tables_mut() else {
-        return Err(format!("vf of [[nic]] {chip:?} is no [[nic.vf]]"));
-    };
-    let is = |table: &Table| table.get("index").and_then(Item::as_integer) == Some(index.into());
+    let vfs = vfs_of(nic, chip)?;
+    let is = |table: &Table| self::index(table) == Some(index.into());
     if !vfs.iter().any(is) {
         let mut table = Table::new();
         table.insert("index", toml_edit::value(i64::from(index)));

@@ -1,14 +1,18 @@
 //! From a host that runs to one that a file describes: what has to be done, in order, and what cannot be.
 
+mod live;
+mod unit;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use control::{Act, Cannot};
-use pf::{Change, Policy};
-use toml::Table;
+use pf::Change;
 
+use self::live::Live;
+use self::unit::{Unit, differs};
 use super::access::Access;
 use super::text::table;
-use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, Profile, SocketSpec, SwitchConfig};
+use super::types::{ChipConfig, HostConfig, NicConfig, Profile, SocketSpec, SwitchConfig};
 use crate::spec::PortSpec;
 
 /// One change of a running host.
@@ -24,6 +28,8 @@ pub enum Step {
     RemoveSwitch(String),
     /// Has other defaults for what comes.
     SetProfile(Profile),
+    /// Changes words of a switch that runs, not its ports.
+    SetSwitch(SwitchConfig),
     /// Makes a switch.
     AddSwitch(SwitchConfig),
     /// Opens a port of a switch.
@@ -32,6 +38,10 @@ pub enum Step {
     AddChip(ChipConfig),
     /// Makes a NIC.
     AddNic(Box<NicConfig>),
+    /// Changes words of a NIC whose VMM keeps it.
+    SetNic(Box<NicConfig>),
+    /// Changes words of a chip whose functions stay.
+    SetChip(ChipConfig),
     /// Changes what is laid down for a virtual function.
     SetVf(String, Vec<Change>),
     /// Gives users and groups other roles.
@@ -52,117 +62,12 @@ pub struct Plan {
 const AGAIN: &str = "start the daemon again";
 const HELD: &str = "a VMM has it: unplug it there first, or allow that with --disconnect";
 
-/// A NIC of its own, or a chip with all its functions.
-#[derive(Clone, Debug)]
-struct Unit<'a> {
-    chip: Option<&'a ChipConfig>,
-    nics: Vec<&'a NicConfig>,
-}
-
-impl Unit<'_> {
-    fn kind(&self) -> &'static str {
-        if self.chip.is_some() { "chip" } else { "NIC" }
-    }
-
-    /// The switch that it is on.
-    fn switch(&self) -> Option<&str> {
-        let port = self.chip.map(|chip| &chip.port);
-        match port.or(self.nics.first().map(|nic| &nic.port)) {
-            Some(PortSpec::Switch(name)) => Some(name),
-            _ => None,
-        }
-    }
-
-    /// The words in which it differs from another.
-    fn differs(&self, other: &Unit) -> Vec<String> {
-        let words = |unit: &Unit| match (unit.chip, unit.nics.as_slice()) {
-            (None, [nic]) => nic.table(),
-            _ => Table::new(),
-        };
-        if self.kind() != other.kind() {
-            return vec!["vfs".into()];
-        }
-        differs(&words(self), &words(other))
-    }
-
-    /// The changes of policies that lead to another, if no more is needed.
-    fn policies(&self, other: &Unit) -> Option<Vec<(String, Vec<Change>)>> {
-        let (chip, to) = (self.chip?, other.chip?);
-        let is_same = chip == to && chip.pf == PfOwner::Daemon;
-        if !is_same || self.nics.len() != other.nics.len() {
-            return None;
-        }
-        let mut all = Vec::new();
-        for (nic, wanted) in self.nics.iter().zip(&other.nics) {
-            let (is, to) = (nic.vf.as_ref()?, wanted.vf.as_ref()?);
-            let mut same = (*wanted).clone();
-            same.mac = nic.mac;
-            same.vf = nic.vf.clone();
-            if same != **nic || is.index != to.index {
-                return None;
-            }
-            let changes = changes(&is.policy, &to.policy)?;
-            if !changes.is_empty() {
-                all.push((nic.name.clone(), changes));
-            }
-        }
-        Some(all)
-    }
-}
-
-/// What changes one policy into another. `None`: that cannot be done to a function that runs.
-fn changes(is: &Policy, to: &Policy) -> Option<Vec<Change>> {
-    let mut all = Vec::new();
-    if (is.mac, is.mac_set) != (to.mac, to.mac_set) {
-        if !to.mac_set {
-            return None;
-        }
-        all.push(Change::Mac(to.mac));
-    }
-    let mut change = |differs: bool, change: Change| {
-        if differs {
-            all.push(change);
-        }
-    };
-    change(is.vlan != to.vlan, Change::Vlan(to.vlan));
-    change(is.trust != to.trust, Change::Trust(to.trust));
-    let checks = is.spoof_check != to.spoof_check;
-    change(checks, Change::SpoofCheck(to.spoof_check));
-    change(is.state != to.state, Change::State(to.state));
-    change(
-        is.max_tx_rate != to.max_tx_rate,
-        Change::MaxTxRate(to.max_tx_rate),
-    );
-    change(
-        is.min_tx_rate != to.min_tx_rate,
-        Change::MinTxRate(to.min_tx_rate),
-    );
-    change(is.storm != to.storm, Change::Storm(to.storm));
-    let interrupts = is.interrupts != to.interrupts;
-    change(interrupts, Change::Interrupts(to.interrupts));
-    let rest = |policy: &Policy| {
-        (
-            policy.mailbox_rate,
-            policy.mailbox_burst,
-            policy.misdeeds,
-            policy.strict,
-        )
-    };
-    (rest(is) == rest(to)).then_some(all)
-}
-
 fn cannot(kind: &str, name: &str, why: String) -> Cannot {
     Cannot {
         kind: kind.to_owned(),
         name: name.to_owned(),
         why,
     }
-}
-
-fn differs(is: &Table, to: &Table) -> Vec<String> {
-    let all: BTreeSet<&String> = is.keys().chain(to.keys()).collect();
-    let other = |word: &&String| is.get(*word) != to.get(*word);
-    all.into_iter().filter(other).cloned().collect()
 }
 
 fn units(host: &HostConfig) -> BTreeMap<&str, Unit<'_>> {
@@ -197,7 +102,8 @@ struct Fates<'a> {
     comes: BTreeSet<&'a str>,
     /// Of those that go and come again: the words that differ.
     words: BTreeMap<&'a str, Vec<String>>,
-    policies: Vec<(String, Vec<Change>)>,
+    /// Those that change and are not made anew.
+    live: BTreeMap<&'a str, Live>,
     cannot: Vec<Cannot>,
 }
 
@@ -212,10 +118,10 @@ impl Plan {
     ) -> Self {
         let (is, wanted) = (&is.clone().absolute(), &wanted.clone().absolute());
         let (old, new) = (units(is), units(wanted));
-        let kept = |unit: &Unit| !disconnect && unit.nics.iter().any(|nic| held(&nic.name));
+        let kept = |nic: &str| !disconnect && held(nic);
         let mut fates = fates(&old, &new, &kept);
         let mut switches = Switches::default();
-        switches.look(is, wanted, (&old, &new), &mut fates, &kept);
+        switches.look(is, wanted, &old, &fates);
         fates.conflicts(&old, &new);
         let mut plan = Plan::default();
         plan.head(is, wanted);
@@ -224,12 +130,14 @@ impl Plan {
             plan.steps.push(Step::SetProfile(wanted.profile));
             plan.tell(Act::Change, "head", "profile", Vec::new());
         }
-        plan.put_in(&new, &fates, &switches);
-        for (nic, changes) in fates.policies {
-            let words = changes.iter().map(|change| vf_word(change).into());
-            plan.tell(Act::Change, "VF", &nic, words.collect());
-            plan.steps.push(Step::SetVf(nic, changes));
+        for (switch, words) in &switches.set {
+            plan.tell(Act::Change, "switch", &switch.name, words.clone());
+            plan.steps.push(Step::SetSwitch(switch.clone()));
         }
+        for (name, live) in &fates.live {
+            plan.change(old.get(name).and_then(|unit| unit.chip), live);
+        }
+        plan.put_in(&new, &fates, &switches);
         if is.access != wanted.access {
             plan.steps.push(Step::SetAccess(wanted.access.clone()));
             plan.tell(Act::Change, "head", "control roles", Vec::new());
@@ -245,7 +153,42 @@ impl Plan {
             kind: kind.to_owned(),
             name: name.to_owned(),
             words,
+            anew: None,
         });
+    }
+
+    /// What goes and comes again, told.
+    fn tell_anew(&mut self, kind: &str, name: &str, words: Vec<String>) {
+        self.tell(Act::Change, kind, name, words);
+        if let Some(step) = self.told.last_mut() {
+            step.anew = Some(true);
+        }
+    }
+
+    /// What changes and is not made anew.
+    fn change(&mut self, is: Option<&ChipConfig>, live: &Live) {
+        // What VFs are promised is always less than what there is.
+        let less = |to: &ChipConfig| is.is_some_and(|is| to.rate < is.rate);
+        let later = live.chip.as_ref().is_some_and(less);
+        if let Some(chip) = &live.chip {
+            let words = live::chip_words(is, chip);
+            self.tell(Act::Change, "chip", &chip.name, words);
+            if !later {
+                self.steps.push(Step::SetChip(chip.clone()));
+            }
+        }
+        for (nic, words) in &live.nics {
+            self.tell(Act::Change, "NIC", &nic.name, words.clone());
+            self.steps.push(Step::SetNic(Box::new(nic.clone())));
+        }
+        for (nic, changes) in &live.policies {
+            let words = changes.iter().map(|change| live::word(change).into());
+            self.tell(Act::Change, "VF", nic, words.collect());
+            self.steps.push(Step::SetVf(nic.clone(), changes.clone()));
+        }
+        if let Some(chip) = live.chip.as_ref().filter(|_| later) {
+            self.steps.push(Step::SetChip(chip.clone()));
+        }
     }
 
     /// What a process has only once.
@@ -275,6 +218,10 @@ impl Plan {
     }
 
     fn take_away(&mut self, old: &BTreeMap<&str, Unit>, fates: &Fates, switches: &Switches) {
+        for nic in fates.live.values().flat_map(|live| &live.goes) {
+            self.steps.push(Step::RemoveNic(nic.clone()));
+            self.tell(Act::Remove, "NIC", nic, Vec::new());
+        }
         for (name, unit) in old.iter().filter(|(name, _)| fates.goes.contains(*name)) {
             let nics = unit.nics.iter().map(|nic| nic.name.clone());
             self.steps.extend(nics.map(Step::RemoveNic));
@@ -292,18 +239,13 @@ impl Plan {
         }
         for switch in &switches.goes {
             self.steps.push(Step::RemoveSwitch(switch.clone()));
-            if !switches.comes.iter().any(|new| new.name == *switch) {
-                self.tell(Act::Remove, "switch", switch, Vec::new());
-            }
+            self.tell(Act::Remove, "switch", switch, Vec::new());
         }
     }
 
     fn put_in(&mut self, new: &BTreeMap<&str, Unit>, fates: &Fates, switches: &Switches) {
         for switch in &switches.comes {
-            let again = switches.goes.contains(&switch.name);
-            let words = switches.words.get(&switch.name).cloned();
-            let act = if again { Act::Change } else { Act::Add };
-            self.tell(act, "switch", &switch.name, words.unwrap_or_default());
+            self.tell(Act::Add, "switch", &switch.name, Vec::new());
             self.steps.push(Step::AddSwitch(switch.clone()));
         }
         for (switch, port) in &switches.open {
@@ -313,11 +255,18 @@ impl Plan {
         for (name, unit) in new.iter().filter(|(name, _)| fates.comes.contains(*name)) {
             let again = fates.goes.contains(name);
             let words = fates.words.get(name).cloned().unwrap_or_default();
-            let act = if again { Act::Change } else { Act::Add };
-            self.tell(act, unit.kind(), name, words);
+            if again {
+                self.tell_anew(unit.kind(), name, words);
+            } else {
+                self.tell(Act::Add, unit.kind(), name, words);
+            }
             self.steps.extend(unit.chip.cloned().map(Step::AddChip));
             let nics = unit.nics.iter().map(|nic| Box::new((*nic).clone()));
             self.steps.extend(nics.map(Step::AddNic));
+        }
+        for nic in fates.live.values().flat_map(|live| &live.comes) {
+            self.tell(Act::Add, "NIC", &nic.name, Vec::new());
+            self.steps.push(Step::AddNic(Box::new(nic.clone())));
         }
     }
 }
@@ -325,7 +274,7 @@ impl Plan {
 fn fates<'a>(
     old: &BTreeMap<&'a str, Unit<'a>>,
     new: &BTreeMap<&'a str, Unit<'a>>,
-    kept: &dyn Fn(&Unit) -> bool,
+    kept: &dyn Fn(&str) -> bool,
 ) -> Fates<'a> {
     let mut fates = Fates::default();
     for (name, unit) in old {
@@ -333,19 +282,38 @@ fn fates<'a>(
         if wanted.is_some_and(|new| new.chip == unit.chip && new.nics == unit.nics) {
             continue;
         }
-        if let Some(policies) = wanted.and_then(|wanted| unit.policies(wanted)) {
-            fates.policies.extend(policies);
+        let live = wanted.and_then(|wanted| Live::between(unit, wanted));
+        if let Some(live) = live {
+            let held: Vec<_> = live.goes.iter().filter(|nic| kept(nic)).collect();
+            if held.is_empty() {
+                fates.live.insert(name, live);
+            } else {
+                let held: Vec<&str> = held.into_iter().map(String::as_str).collect();
+                let why = format!("{} is to go, and {HELD}", held.join(", "));
+                fates.cannot.push(cannot(unit.kind(), name, why));
+            }
             continue;
         }
         let words = wanted.map(|wanted| unit.differs(wanted));
-        if kept(unit) {
-            let what = match &words {
+        if unit.nics.iter().any(|nic| kept(&nic.name)) {
+            let partly = wanted.and_then(|wanted| Live::partly(unit, wanted));
+            let done = partly.iter().flat_map(|live| &live.nics);
+            let done: BTreeSet<String> = done.flat_map(|(_, words)| words.clone()).collect();
+            let what = match words {
                 None => "it is to go".to_owned(),
                 Some(words) if words.is_empty() => "it is to change".to_owned(),
-                Some(words) => format!("{} is to change", words.join(", ")),
+                Some(words) => {
+                    let rest = words.into_iter().filter(|word| !done.contains(word));
+                    let rest: Vec<String> = rest.collect();
+                    format!(
+                        "{} is to change, which a guest has started with",
+                        rest.join(", ")
+                    )
+                }
             };
             let why = format!("{what}, and {HELD}");
             fates.cannot.push(cannot(unit.kind(), name, why));
+            fates.live.extend(partly.map(|live| (*name, live)));
             continue;
         }
         fates.goes.insert(name);
@@ -397,34 +365,31 @@ impl Fates<'_> {
 struct Switches {
     goes: Vec<String>,
     comes: Vec<SwitchConfig>,
-    words: BTreeMap<String, Vec<String>>,
+    /// Those that have other words, and which.
+    set: Vec<(SwitchConfig, Vec<String>)>,
     close: Vec<(String, PortSpec)>,
     open: Vec<(String, PortSpec)>,
     cannot: Vec<Cannot>,
 }
 
 impl Switches {
-    fn look<'a>(
+    fn look(
         &mut self,
         is: &HostConfig,
         wanted: &HostConfig,
-        (old, new): (&BTreeMap<&'a str, Unit<'a>>, &BTreeMap<&'a str, Unit<'a>>),
-        fates: &mut Fates<'a>,
-        kept: &dyn Fn(&Unit) -> bool,
+        old: &BTreeMap<&str, Unit<'_>>,
+        fates: &Fates<'_>,
     ) {
         let find = |host: &'_ HostConfig, name: &str| {
             let found = host.switches.iter().find(|switch| switch.name == name);
             found.cloned()
         };
         for switch in &is.switches {
-            let staying = |fates: &Fates| -> Vec<&'a str> {
-                let on = old.iter().filter(|(name, unit)| {
+            let Some(to) = find(wanted, &switch.name) else {
+                let staying = old.iter().filter(|(name, unit)| {
                     !fates.goes.contains(*name) && unit.switch() == Some(&switch.name)
                 });
-                on.map(|(name, _)| *name).collect()
-            };
-            let Some(to) = find(wanted, &switch.name) else {
-                let on = staying(fates);
+                let on: Vec<&str> = staying.map(|(name, _)| *name).collect();
                 if on.is_empty() {
                     self.goes.push(switch.name.clone());
                 } else {
@@ -433,40 +398,15 @@ impl Switches {
                 }
                 continue;
             };
-            let ports = SwitchConfig {
-                ports: to.ports.clone(),
-                ..switch.clone()
+            let near = SwitchConfig {
+                ports: switch.ports.clone(),
+                ..to.clone()
             };
-            if ports == to {
-                self.ports(switch, &to);
-                continue;
+            if near != *switch {
+                let words = differs(&table(&switch.words()), &table(&near.words()));
+                self.set.push((near, words));
             }
-            let words = differs(&table(&switch.words()), &table(&to.words()));
-            // It is made anew, and with it what is on it.
-            let on = staying(fates);
-            let fixed =
-                |name: &&&str| !new.contains_key(**name) || old.get(**name).is_none_or(kept);
-            let fixed: Vec<&str> = on.iter().filter(fixed).copied().collect();
-            if !fixed.is_empty() {
-                let why = format!(
-                    "{} cannot change while {} is on it, and a VMM has that: unplug it there first, or allow that \
-                     with --disconnect",
-                    words.join(", "),
-                    fixed.join(", ")
-                );
-                self.cannot.push(cannot("switch", &switch.name, why));
-                continue;
-            }
-            fates.goes.extend(on.iter().copied());
-            fates.comes.extend(on);
-            fates.policies.retain(|(nic, _)| {
-                let of = |unit: &Unit| unit.nics.iter().any(|one| one.name == *nic);
-                !old.iter()
-                    .any(|(name, unit)| fates.goes.contains(name) && of(unit))
-            });
-            self.words.insert(switch.name.clone(), words);
-            self.goes.push(switch.name.clone());
-            self.comes.push(to);
+            self.ports(switch, &to);
         }
         let is_new = |switch: &&SwitchConfig| find(is, &switch.name).is_none();
         self.comes
@@ -483,19 +423,5 @@ impl Switches {
         }
         self.open
             .extend(rest.into_iter().map(|port| (is.name.clone(), port)));
-    }
-}
-
-fn vf_word(change: &Change) -> &'static str {
-    match change {
-        Change::Mac(_) => "mac",
-        Change::Vlan(_) => "vlan",
-        Change::Trust(_) => "trust",
-        Change::SpoofCheck(_) => "spoofchk",
-        Change::State(_) => "state",
-        Change::MaxTxRate(_) => "max-tx-rate",
-        Change::MinTxRate(_) => "min-tx-rate",
-        Change::Storm(_) => "storm",
-        Change::Interrupts(_) => "interrupts",
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::types::{
-    CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
+    CAPTURE_MIB, Cable, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
     Profile, SocketSpec,
 };
 use crate::guard::RawGuard;
@@ -95,6 +95,8 @@ pub(super) struct RawNic {
     pub(super) mac_lock: Option<bool>,
     pub(super) back_pressure: Option<bool>,
     pub(super) guard: Option<Spanned<RawGuard>>,
+    #[serde(default)]
+    pub(super) link: Cable,
     pub(super) vfs: Option<Spanned<u32>>,
     pub(super) pf: Option<Spanned<PfOwner>>,
     pub(super) pf_places_vf_rings: Option<Spanned<bool>>,

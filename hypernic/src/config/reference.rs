@@ -139,7 +139,7 @@ const HEAD: &[Word] = &[
     word(
         "control-persist",
         "true",
-        "commands with `--persist` [write into this file](control.md#the-configuration-file)",
+        "commands with `--persist` [write into this file](apply.md#write-into-the-file)",
         "`false`",
     ),
     word(
@@ -329,6 +329,12 @@ const NIC: &[Word] = &[
         r#""page""#,
         r#"`"trap"`: the guest's tail writes are messages. `"page"`: they go to memory that the guest shares; 82576 only ([doorbells](design/doorbells.md))"#,
         r#"`"trap"`"#,
+    ),
+    word(
+        "link",
+        r#""down""#,
+        "`\"down\"`: the NIC's cable is pulled, until `hypernic nic link NAME up`",
+        r#"`"up"`"#,
     ),
     word(
         "mac-lock",

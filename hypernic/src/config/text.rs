@@ -13,8 +13,9 @@ use super::types::{
     ChipConfig, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, NicConfig, PfOwner, Profile,
     SocketSpec,
 };
+use super::vfs::NUMBER;
 use crate::guard::Storm;
-use crate::spec::{Doorbell, NicMac, PortSpec, Transport};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 /// Words that stand first, in this order; the others follow by name.
 const FIRST: [&str; 7] = [
@@ -26,6 +27,9 @@ const FIRST: [&str; 7] = [
     "mac",
     "port",
 ];
+
+/// The word of a chip for its VFs.
+pub(super) const VFS: &str = "vf";
 
 impl HostConfig {
     /// The text of a file that makes this host. Paths are whole, and defaults are left out.
@@ -56,6 +60,9 @@ impl HostConfig {
         ports
             .chain(self.nics.iter_mut().map(|nic| &mut nic.port))
             .for_each(whole_port);
+        for path in self.chips.iter_mut().flat_map(|chip| &mut chip.vf_sockets) {
+            *path = whole(Path::new(path)).to_string_lossy().into_owned();
+        }
         for nic in &mut self.nics {
             if let SocketSpec::Path(path) = &mut nic.socket {
                 *path = whole(path);
@@ -107,10 +114,24 @@ impl HostConfig {
     }
 
     fn chip_text(&self, text: &mut String, chip: &ChipConfig) {
+        let mut words = self.chip_table(chip);
+        let vfs = words.remove(VFS);
+        section(text, "nic", &words);
+        for vf in vfs.iter().filter_map(Value::as_array).flatten() {
+            if let Some(words) = vf.as_table() {
+                section(text, "nic.vf", words);
+            }
+        }
+    }
+
+    /// The words of a chip in a file, without those that say what is usual. Those of its VFs are in a list.
+    pub(crate) fn chip_table(&self, chip: &ChipConfig) -> Table {
         let own = |nic: &&NicConfig| nic.rules.as_ref() == Some(&chip.name);
         let vfs: Vec<_> = self.vfs_of(&chip.name).collect();
         let pf = self.nics.iter().find(own);
         let mut words = pf.map_or_else(Table::new, NicConfig::table);
+        // It is on no switch but the chip's.
+        words.remove("mac-lock");
         let mut set = |key: &str, value: Value| words.insert(key.into(), value);
         set("name", chip.name.clone().into());
         set("port", chip.port.to_string().into());
@@ -120,6 +141,9 @@ impl HostConfig {
         }
         if let Some(rate) = chip.rate {
             set("port-rate", i64::from(rate).into());
+        }
+        if let Some(path) = &chip.vf_sockets {
+            set("vf-socket-path", path.clone().into());
         }
         if pf.is_some_and(|nic| nic.pf_places_vf_rings) {
             set("pf-places-vf-rings", true.into());
@@ -136,33 +160,28 @@ impl HostConfig {
             if one.doorbell != Doorbell::default() {
                 set("doorbell", one.doorbell.to_string().into());
             }
-            moderation = Some(pf.map_or(one.model.moderation.into(), |nic| nic.moderation));
-            tenant = pf.map(|nic| nic.tenant.clone()).filter(|t| *t != chip.name);
+            // What is said of all is what is so of the first; of tenants, what is so of all.
+            moderation = Some(pf.map_or(one.moderation, |nic| nic.moderation));
+            if pf.is_none() && one.moderation != one.model.moderation.into() {
+                set("moderation", one.moderation.to_string().into());
+            }
+            let alike = pf.is_none() && vfs.iter().all(|nic| nic.tenant == one.tenant);
+            let of_all = alike.then(|| one.tenant.clone());
+            let of_all = of_all.filter(|tenant| *tenant != one.name);
+            if let Some(tenant) = &of_all {
+                set("tenant", tenant.clone().into());
+            }
+            let of_pf = pf.map(|nic| nic.tenant.clone());
+            tenant = of_pf.filter(|tenant| *tenant != chip.name).or(of_all);
         }
-        section(text, "nic", &words);
-        for nic in vfs {
-            let Some(vf) = &nic.vf else { continue };
-            let mut words = match chip.pf {
-                PfOwner::Daemon => policy(&vf.policy, &nic.name),
-                // Its guest lays that down.
-                PfOwner::Guest => Table::new(),
-            };
-            let mut set = |key: &str, value: Value| words.insert(key.into(), value);
-            set("index", i64::from(vf.index).into());
-            if let SocketSpec::Path(path) = &nic.socket {
-                set("socket-path", path.to_string_lossy().into_owned().into());
-            }
-            if let Some(file) = &nic.capture {
-                set("capture", file.to_string_lossy().into_owned().into());
-            }
-            if Some(nic.moderation) != moderation {
-                set("moderation", nic.moderation.to_string().into());
-            }
-            if nic.tenant != *tenant.as_ref().unwrap_or(&nic.name) {
-                set("tenant", nic.tenant.clone().into());
-            }
-            section(text, "nic.vf", &words);
+        let words_of = |nic: &&NicConfig| vf_table(chip, nic, moderation, tenant.as_ref());
+        let mut vfs: Vec<Table> = vfs.iter().filter_map(words_of).collect();
+        // A number alone says nothing.
+        vfs.retain(|words| words.len() > 1);
+        if !vfs.is_empty() {
+            set(VFS, vfs.into());
         }
+        words
     }
 
     /// The virtual functions of a chip, in their order.
@@ -201,6 +220,40 @@ impl NicConfig {
         }
         words
     }
+}
+
+/// What is said of one VF, as far as it is not said of all.
+fn vf_table(
+    chip: &ChipConfig,
+    nic: &NicConfig,
+    moderation: Option<Moderation>,
+    tenant: Option<&String>,
+) -> Option<Table> {
+    let vf = nic.vf.as_ref()?;
+    let mut words = match chip.pf {
+        PfOwner::Daemon => policy(&vf.policy, &nic.name),
+        // Its guest lays that down.
+        PfOwner::Guest => Table::new(),
+    };
+    let mut set = |key: &str, value: Value| words.insert(key.into(), value);
+    set("index", i64::from(vf.index).into());
+    let of_all = chip.vf_sockets.as_ref();
+    let of_all = of_all.map(|path| path.replace(NUMBER, &vf.index.to_string()));
+    if let SocketSpec::Path(path) = &nic.socket
+        && of_all.as_deref().map(Path::new) != Some(path)
+    {
+        set("socket-path", path.to_string_lossy().into_owned().into());
+    }
+    if let Some(file) = &nic.capture {
+        set("capture", file.to_string_lossy().into_owned().into());
+    }
+    if Some(nic.moderation) != moderation {
+        set("moderation", nic.moderation.to_string().into());
+    }
+    if nic.tenant != *tenant.unwrap_or(&nic.name) {
+        set("tenant", nic.tenant.clone().into());
+    }
+    Some(words)
 }
 
 /// What is laid down for a VF, as far as it is not usual.

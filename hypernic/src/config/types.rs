@@ -241,12 +241,25 @@ pub struct NicConfig {
     pub back_pressure: bool,
     /// On a switch: what else the NIC may do there.
     pub guard: Guard,
+    /// Its cable is pulled or in.
+    pub cable: Cable,
     /// It is a virtual function.
     pub vf: Option<VfConfig>,
     /// It is the physical function of this chip, and rules its virtual functions.
     pub rules: Option<String>,
     /// As such it may say where the rings of its virtual functions are ([`registry::Settings`]).
     pub pf_places_vf_rings: bool,
+}
+
+/// Whether the cable of a NIC is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cable {
+    /// It is in.
+    #[default]
+    Up,
+    /// It is pulled.
+    Down,
 }
 
 /// How a VMM reaches a NIC.
@@ -298,6 +311,8 @@ pub struct ChipConfig {
     pub pf: PfOwner,
     /// What the VFs share of the wire, in megabits a second, if the operator limits it.
     pub rate: Option<u32>,
+    /// The sockets of VFs that have no word of their own, with `{}` for the number.
+    pub vf_sockets: Option<String>,
 }
 
 /// What a NIC is as a virtual function.

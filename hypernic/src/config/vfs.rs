@@ -9,14 +9,16 @@ use toml::Spanned;
 use wire::MacAddr;
 
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
-use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
+use super::types::{
+    Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio,
+};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec, Transport};
 
 /// Most VFs of a chip. The real one has 7; nothing here is bound to that.
 pub const MAX_VFS: u32 = 1000;
 /// Where the number stands in `vf-socket-path`.
-const NUMBER: &str = "{}";
+pub(super) const NUMBER: &str = "{}";
 
 impl RawNic {
     /// Where a word stands that only a chip with VFs understands.
@@ -169,6 +171,7 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("hash-report", raw.hash_report),
         ("mac-lock", raw.mac_lock == Some(true)),
         ("guard", raw.guard.is_some()),
+        ("link (as state)", raw.link == Cable::Down),
     ];
     let Some((word, _)) = said.iter().find(|(_, is)| *is) else {
         return Ok(());
@@ -178,6 +181,24 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
          set it for each VF in its [[nic.vf]], or leave it out"
     );
     Err(Fault::at(&raw.name, message))
+}
+
+/// What is said of single VFs, each at its number.
+fn by_number(raw: &RawNic, count: u32) -> Result<Vec<Option<&RawVf>>, Fault> {
+    let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
+    for vf in &raw.vf {
+        let vf = vf.get_ref();
+        let index = *vf.index.get_ref();
+        let Some(place) = said.get_mut(index as usize) else {
+            let message = format!("there is no VF {index}: vfs = {count}");
+            return Err(Fault::at(&vf.index, message));
+        };
+        if place.replace(vf).is_some() {
+            let message = format!("there are two [[nic.vf]] with index {index}");
+            return Err(Fault::at(&vf.index, message));
+        }
+    }
+    Ok(said)
 }
 
 /// One `[[nic]]` with VFs as a chip and its NICs, without the PF. Returns the owner of the PF.
@@ -212,19 +233,7 @@ pub(super) fn expand(
     let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
     let capture_mib = capture_mib(raw.capture_mib.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
-    let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
-    for vf in &raw.vf {
-        let vf = vf.get_ref();
-        let index = *vf.index.get_ref();
-        let Some(place) = said.get_mut(index as usize) else {
-            let message = format!("there is no VF {index}: vfs = {count}");
-            return Err(Fault::at(&vf.index, message));
-        };
-        if place.replace(vf).is_some() {
-            let message = format!("there are two [[nic.vf]] with index {index}");
-            return Err(Fault::at(&vf.index, message));
-        }
-    }
+    let said = by_number(raw, count)?;
     // The software PF, which will apply the policies, finds those that contradict each other.
     let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
@@ -271,6 +280,7 @@ pub(super) fn expand(
             mac_lock: false,
             back_pressure: true,
             guard: Guard::default(),
+            cable: Cable::Up,
             vf: Some(VfConfig {
                 chip: name.clone(),
                 index,
@@ -286,6 +296,10 @@ pub(super) fn expand(
         vfs: count,
         pf,
         rate,
+        vf_sockets: raw
+            .vf_socket_path
+            .as_ref()
+            .map(|path| path.get_ref().clone()),
     });
     Ok(pf)
 }

@@ -1,6 +1,8 @@
 //! What runs, in the words by which it is asked for.
 
-use super::types::{HostConfig, LinkLocal, NicConfig, SocketSpec, SwitchConfig};
+use toml::{Table, Value};
+
+use super::types::{Cable, HostConfig, LinkLocal, NicConfig, SocketSpec, SwitchConfig};
 use crate::guard::{Guard, Storm};
 
 impl NicConfig {
@@ -40,6 +42,7 @@ impl NicConfig {
             mac_lock: Some(self.mac_lock),
             back_pressure: Some(self.back_pressure),
             guard: guard_words(&self.guard),
+            link: (self.cable == Cable::Down).then(|| "down".into()),
         }
     }
 }
@@ -61,6 +64,22 @@ impl SwitchConfig {
             ),
         }
     }
+}
+
+/// Words of a file with the control socket's underscores.
+fn underscores(words: Table) -> Table {
+    let inner = |value: Value| match value {
+        Value::Table(words) => underscores(words).into(),
+        value => value,
+    };
+    let one = |(key, value): (String, Value)| {
+        let value = match value {
+            Value::Array(values) => values.into_iter().map(inner).collect::<Vec<_>>().into(),
+            value => inner(value),
+        };
+        (key.replace('-', "_"), value)
+    };
+    words.into_iter().map(one).collect()
 }
 
 fn guard_words(guard: &Guard) -> Option<control::Guard> {
@@ -85,6 +104,23 @@ impl HostConfig {
         let mut rest = self.clone();
         rest.nics.retain(|nic| nic.name != name);
         rest
+    }
+
+    /// The same without a chip and its functions.
+    pub fn without_chip(&self, name: &str) -> Self {
+        let mut rest = self.clone();
+        rest.chips.retain(|chip| chip.name != name);
+        rest.nics
+            .retain(|nic| nic.of_chip().is_none_or(|chip| chip != name));
+        rest
+    }
+
+    /// The words of a chip; none, if there is none of that name.
+    pub fn chip_words(&self, name: &str) -> Option<control::ChipConfig> {
+        let chip = self.chips.iter().find(|chip| chip.name == name)?;
+        let words = underscores(self.chip_table(chip));
+        // Every word of a chip is one of these: a test has them all.
+        Value::Table(words).try_into().ok()
     }
 
     /// The same without a switch. NICs may still be on it.

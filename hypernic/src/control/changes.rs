@@ -19,7 +19,7 @@ use crate::spec::PortSpec;
 use crate::upgrade;
 
 /// Whether something is other than it was.
-type Outcome = Result<bool, Failure>;
+pub(super) type Outcome = Result<bool, Failure>;
 
 pub(super) fn failed(error: Error) -> Failure {
     Failure::failed(error.to_string().replace('\n', "; "))
@@ -93,7 +93,7 @@ impl Terms {
     }
 
     /// Makes a change, and has the file say so. Only a look, if no more is wanted.
-    fn change(
+    pub fn change(
         &self,
         host: &mut Host,
         edit: Edit,
@@ -108,7 +108,7 @@ impl Terms {
     }
 
     /// What runs is as it should be; has the file say so, too.
-    fn stays(&self, host: &Host, edit: Edit) -> Outcome {
+    pub fn stays(&self, host: &Host, edit: Edit) -> Outcome {
         keep(self.write(host, edit)?)?;
         Ok(false)
     }
@@ -174,8 +174,8 @@ fn may_go(nic: &NicConfig) -> Result<(), Failure> {
         name: nic.name.clone(),
         by: vec![chip.clone()],
         message: format!(
-            "{} is a function of the chip {chip}, whose functions come with the configuration file and stay; \
-             hypernic vf leave takes a VF from its guest",
+            "{} is a function of the chip {chip}: hypernic chip set {chip} --vfs N takes the last ones away, hypernic chip \
+             remove {chip} all; hypernic vf leave tells a guest",
             nic.name
         ),
     })
@@ -287,7 +287,7 @@ pub(super) fn no_switch(host: &HostConfig, name: &str) -> Failure {
     Failure::unknown("switch", name, known)
 }
 
-fn missing<'a>(
+pub(super) fn missing<'a>(
     kind: &str,
     name: &str,
     known: impl Iterator<Item = &'a str>,
@@ -299,13 +299,8 @@ fn missing<'a>(
     }
 }
 
-/// What is there and what is wanted are the same, or differ in these words.
-fn compare(
-    kind: &str,
-    name: &str,
-    there: &impl Serialize,
-    wanted: &impl Serialize,
-) -> Result<(), Failure> {
+/// The words in which two differ.
+pub(super) fn differences(there: &impl Serialize, wanted: &impl Serialize) -> Vec<String> {
     let words = |of| match of {
         Ok(Value::Object(words)) => words,
         _ => serde_json::Map::new(),
@@ -319,6 +314,17 @@ fn compare(
         .collect();
     differs.sort();
     differs.dedup();
+    differs
+}
+
+/// What is there and what is wanted are the same, or differ in these words.
+pub(super) fn compare(
+    kind: &str,
+    name: &str,
+    there: &impl Serialize,
+    wanted: &impl Serialize,
+) -> Result<(), Failure> {
+    let differs = differences(there, wanted);
     if differs.is_empty() {
         return Ok(());
     }

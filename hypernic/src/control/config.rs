@@ -118,7 +118,7 @@ fn reach_now(host: &Host) {
     }
 }
 
-fn not_while_running(plan: &Plan) -> Failure {
+pub(super) fn not_while_running(plan: &Plan) -> Failure {
     let line = |cannot: &Cannot| format!("{} {}: {}", cannot.kind, cannot.name, cannot.why);
     let lines: Vec<_> = plan.cannot.iter().map(line).collect();
     Failure::NotWhileRunning {

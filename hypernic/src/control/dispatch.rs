@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Terms, terms};
-use super::{changes, config, insight, lists, upgrade, vfs};
+use super::{changes, chips, config, insight, lists, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -71,6 +71,8 @@ impl Subject<'_> {
             Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
             Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call, self.trusted)?),
             Call::NicAdd(call) => change!(host, call, changes::add_nic),
+            Call::NicSet(call) => change!(host, call, set::nic),
+            Call::NicLink(call) => change!(host, call, set::link),
             Call::NicRemove(call) => change!(host, call, changes::remove_nic),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
@@ -83,11 +85,16 @@ impl Subject<'_> {
                 told(insight::addresses(&host.read(), call.name.as_deref())?)
             }
             Call::SwitchAdd(call) => change!(host, call, changes::add_switch),
+            Call::SwitchSet(call) => change!(host, call, set::switch),
             Call::SwitchRemove(call) => change!(host, call, changes::remove_switch),
             Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),
             Call::PortAdd(call) => change!(host, call, changes::add_port),
             Call::PortRemove(call) => change!(host, call, changes::remove_port),
             Call::PortList(call) => told(lists::ports(&host.read(), call.switch.as_deref())?),
+            Call::ChipAdd(call) => change!(host, call, chips::add),
+            Call::ChipSet(call) => change!(host, call, chips::change),
+            Call::ChipRemove(call) => change!(host, call, chips::remove),
+            Call::ChipList(call) => told(chips::list(&host.read(), call.name.as_deref())?),
             Call::VfShow(call) => told(vfs::show(&host.read(), call.nic.as_deref())?),
             Call::VfSet(call) => change!(host, call, vfs::set),
             Call::VfRevive(call) => act!(host, call, &call.nic, vfs::known, Host::revive_vf),

@@ -32,6 +32,20 @@ impl Handed {
                 self.port(&mut call.nic.port)?;
                 call.persist
             }
+            Call::ChipAdd(call) => {
+                if let Some(place) = call.chip.fd {
+                    call.chip.fd = u32::try_from(self.number(place)?).ok();
+                }
+                self.port(&mut call.chip.port)?;
+                call.persist
+            }
+            Call::ChipSet(call) => {
+                call.change
+                    .port
+                    .iter_mut()
+                    .try_for_each(|port| self.port(port))?;
+                call.persist
+            }
             Call::PortAdd(call) => {
                 self.port(&mut call.port)?;
                 call.persist

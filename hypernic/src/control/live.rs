@@ -15,7 +15,7 @@ use frame::{Batch, Counted};
 use parking_lot::{Mutex, RwLock};
 use port::capture::{Capture, CaptureOptions, Probe, SystemClock};
 use rustix::event::{PollFd, PollFlags};
-use vale::{Switch, Witness};
+use vale::{Switch, Witness, Witnesses};
 
 use super::changes::no_nic;
 use super::connection::{Caller, Connection, Over};
@@ -42,11 +42,30 @@ struct Live {
     stream: Arc<UnixStream>,
     over: Arc<AtomicBool>,
     capture: Option<Arc<Capture>>,
-    /// The switch that shows what it loses, and the witness.
-    losses: Option<(Switch, Arc<dyn Witness>)>,
+    /// Who shows what is lost, and the witness.
+    losses: Option<(Losers, Arc<dyn Witness>)>,
 }
 
-/// Records what a switch loses of a NIC's frames.
+/// What loses a NIC's frames: itself with a port of its own, and the switch that it is on.
+struct Losers(Arc<Witnesses>, Option<Switch>);
+
+impl Losers {
+    fn show(&self, witness: &Arc<dyn Witness>) {
+        self.0.add(Arc::clone(witness));
+        if let Some(switch) = &self.1 {
+            switch.add_witness(Arc::clone(witness));
+        }
+    }
+
+    fn show_no_more(&self, witness: &Arc<dyn Witness>) {
+        self.0.remove(witness);
+        if let Some(switch) = &self.1 {
+            switch.remove_witness(witness);
+        }
+    }
+}
+
+/// Records what is lost of a NIC's frames.
 struct Losses {
     nic: String,
     capture: Arc<Capture>,
@@ -136,15 +155,12 @@ impl Lives {
         let Some(probe) = host.probe(&call.nic).map(Arc::clone) else {
             return Err(no_nic(&host, &call.nic));
         };
-        let losing = match call.drops {
-            Some(true) => Some(host.switch_of(&call.nic).ok_or_else(|| {
-                Failure::invalid(format!(
-                    "{} is on no switch, and only switches show what they lose",
-                    call.nic
-                ))
-            })?),
-            _ => None,
-        };
+        let wanted = call.drops == Some(true);
+        let itself = host.witnesses_of(&call.nic).filter(|_| wanted);
+        let losers = itself.map(|itself| {
+            let switch = host.first_switch_of(&call.nic).cloned();
+            Losers(Arc::clone(itself), switch)
+        });
         let os = |error: io::Error| Failure::failed(format!("cannot capture: {error}"));
         let stream = client.hand_over().map_err(os)?;
         // The reply goes the way of the frames: who reads it knows that the next one is captured.
@@ -169,13 +185,13 @@ impl Lives {
         let clock = Arc::new(SystemClock);
         let capture = Capture::to_writer(Box::new(writer), "a client", options, clock, ended);
         let capture = capture.map_err(os)?;
-        let losses = losing.map(|switch| {
+        let losses = losers.map(|losers| {
             let witness: Arc<dyn Witness> = Arc::new(Losses {
                 nic: call.nic.clone(),
                 capture: Arc::clone(&capture),
             });
-            switch.add_witness(Arc::clone(&witness));
-            (switch.clone(), witness)
+            losers.show(&witness);
+            (losers, witness)
         });
         if losses.is_none() {
             probe.attach(&capture);
@@ -284,8 +300,8 @@ impl Drop for Live {
         if let Some(capture) = &capture {
             self.probe.detach_from(capture);
         }
-        if let Some((switch, witness)) = self.losses.take() {
-            switch.remove_witness(&witness);
+        if let Some((losers, witness)) = self.losses.take() {
+            losers.show_no_more(&witness);
         }
         // Without a thread it ends here, in bounded time.
         let _ = threads::spawn("capture-end", move || drop(capture));

@@ -6,8 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use control::{Event, Everything, Happening, News, NicInfo, SwitchInfo, reply};
+use control::{
+    Event, Everything, Happening, News, NicConfig, NicInfo, SwitchConfig, SwitchInfo, reply,
+};
+use serde::Serialize;
 
+use super::changes::differences;
 use super::connection::{Connection, Over, Subscription};
 use super::lists;
 use crate::explain;
@@ -134,10 +138,17 @@ fn compare<T>(
 }
 
 fn nic_changes(name: &str, old: Option<&NicInfo>, new: Option<&NicInfo>, events: &mut Vec<Event>) {
+    let both = old.zip(new);
+    let same = both.is_some_and(|(old, new)| fixed(&old.config) == fixed(&new.config));
+    if let Some((old, new)) = both.filter(|(old, new)| same && old.config != new.config) {
+        events.push(changed(
+            Happening::NicChanged,
+            name,
+            &old.config,
+            &new.config,
+        ));
+    }
     let mut say = |what| events.push(event(what, name));
-    let same = old
-        .zip(new)
-        .is_some_and(|(old, new)| old.config == new.config);
     if old.is_some() && !same {
         say(Happening::NicRemoved);
     }
@@ -163,6 +174,28 @@ fn nic_changes(name: &str, old: Option<&NicInfo>, new: Option<&NicInfo>, events:
     }
 }
 
+/// The words of a NIC that stay while its VMM has it.
+fn fixed(nic: &NicConfig) -> NicConfig {
+    NicConfig {
+        mac_lock: None,
+        back_pressure: None,
+        guard: None,
+        busy_poll_us: None,
+        capture: None,
+        capture_mib: None,
+        link: None,
+        ..nic.clone()
+    }
+}
+
+/// Words of something have changed: which.
+fn changed<T: Serialize>(what: Happening, name: &str, old: &T, new: &T) -> Event {
+    Event {
+        detail: Some(differences(old, new).join(", ")),
+        ..event(what, name)
+    }
+}
+
 fn switch_changes(
     name: &str,
     old: Option<&SwitchInfo>,
@@ -179,17 +212,27 @@ fn switch_changes(
         ports.unwrap_or_default().into_iter().collect()
     };
     let (before, now) = (ports(old), ports(new));
-    let changed = |what, port: &String| Event {
+    if let Some((old, new)) = old.zip(new) {
+        let words = |switch: &SwitchInfo| SwitchConfig {
+            ports: None,
+            ..switch.config.clone()
+        };
+        let (old, new) = (words(old), words(new));
+        if old != new {
+            events.push(changed(Happening::SwitchChanged, name, &old, &new));
+        }
+    }
+    let port_of = |what, port: &String| Event {
         detail: Some(port.clone()),
         ..event(what, name)
     };
     // Those of a switch that went have gone with it.
     if new.is_some() {
         let gone = before.difference(&now);
-        events.extend(gone.map(|port| changed(Happening::PortRemoved, port)));
+        events.extend(gone.map(|port| port_of(Happening::PortRemoved, port)));
     }
     let come = now.difference(&before);
-    events.extend(come.map(|port| changed(Happening::PortAdded, port)));
+    events.extend(come.map(|port| port_of(Happening::PortAdded, port)));
 }
 
 type Key = (&'static str, String, &'static str);

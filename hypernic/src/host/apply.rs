@@ -106,10 +106,13 @@ impl Host {
                 self.remove_switch(name);
             }
             Step::SetProfile(profile) => self.head.profile = *profile,
+            Step::SetSwitch(switch) => self.set_switch(switch)?,
             Step::AddSwitch(switch) => self.add_switch(switch)?,
             Step::AddPort(switch, port) => self.add_port(switch, port)?,
             Step::AddChip(chip) => self.add_chip(chip)?,
             Step::AddNic(nic) => self.add_nic(nic)?,
+            Step::SetNic(nic) => self.set_nic(nic)?,
+            Step::SetChip(chip) => self.set_chip(chip)?,
             Step::SetVf(nic, changes) => self.set_vf_all(nic, changes)?,
             Step::SetAccess(access) => self.head.access = access.clone(),
         }

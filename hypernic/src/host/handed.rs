@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Host;
-use crate::config::{HostConfig, NicConfig, SocketSpec};
+use crate::config::{HostConfig, NicConfig, PfOwner, SocketSpec};
 use crate::spec::PortSpec;
 
 impl Host {
@@ -28,7 +28,14 @@ impl Host {
         let socket =
             |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if self.is_handed(fd));
         is.nics.retain(|nic| stays(&nic.port) && socket(nic));
-        is
+        // A chip without its way out, or without the function that rules it, is none.
+        let ruled = |name: &str| is.nics.iter().any(|nic| nic.rules.as_deref() == Some(name));
+        let lost = is
+            .chips
+            .iter()
+            .filter(|chip| !stays(&chip.port) || chip.pf == PfOwner::Guest && !ruled(&chip.name));
+        let lost: Vec<String> = lost.map(|chip| chip.name.clone()).collect();
+        lost.iter().fold(is, |is, chip| is.without_chip(chip))
     }
 
     /// The first NIC, chip or port that is made of a descriptor without which no other process could go on: a connection, which was
@@ -59,6 +66,7 @@ impl Host {
         let is = self.as_is();
         let ports = is.switches.iter().flat_map(|switch| &switch.ports);
         let ports = ports.chain(is.nics.iter().map(|nic| &nic.port));
+        let ports = ports.chain(is.chips.iter().map(|chip| &chip.port));
         let sockets = is.nics.iter().filter_map(|nic| match nic.socket {
             SocketSpec::Fd(fd) => Some(fd),
             SocketSpec::Path(_) => None,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use guest_mem::RegionInfo;
 use model::Peeked;
 use port::capture::Probe;
-use vale::Switch;
+use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
 use super::Host;
@@ -21,7 +21,7 @@ use crate::spec::NicMac;
 pub struct NicState {
     /// A VMM has it.
     pub connected: bool,
-    /// The cable is in.
+    /// It has a link: the cable is in, and so is that of its port.
     pub link: bool,
     /// Its model panicked and was taken off.
     pub failed: bool,
@@ -69,9 +69,10 @@ impl Host {
     /// How a NIC is.
     pub fn nic_state(&self, name: &str) -> Option<NicState> {
         let nic = &self.nics.get(name)?.nic;
+        let of_vf = self.vf(name).and_then(|(chip, vf)| chip.vf_link(vf));
         Some(NicState {
             connected: nic.is_attached(),
-            link: nic.has_link(),
+            link: nic.has_link() && of_vf.unwrap_or(true),
             failed: nic.has_failed(),
         })
     }
@@ -104,10 +105,9 @@ impl Host {
         regions.unwrap_or_default()
     }
 
-    /// The switch that a NIC is on; none, if it is on a chip or has a port of its own.
-    pub fn switch_of(&self, nic: &str) -> Option<&Switch> {
-        let name = self.nics.get(nic)?.switch.as_ref()?;
-        self.switches.get(name).map(|running| &running.switch)
+    /// Those who are shown what a NIC and a port of its own lose.
+    pub(crate) fn witnesses_of(&self, nic: &str) -> Option<&Arc<Witnesses>> {
+        Some(self.nics.get(nic)?.nic.witnesses())
     }
 
     /// Shows each switch, those of chips too.

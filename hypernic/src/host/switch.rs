@@ -8,10 +8,10 @@ use port::InletThread;
 use vale::{Keeper, Switch};
 
 use super::inlets::inlet;
-use crate::config::SwitchConfig;
+use crate::config::{LinkLocal, SwitchConfig};
 use crate::error::Error;
 use crate::gate::Gate;
-use crate::ports::{self, Behind};
+use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
 
@@ -76,16 +76,12 @@ impl RunningSwitch {
             message,
         };
         let port = ports::open(spec).map_err(failed)?;
-        let entry = ports::attach(
-            &self.switch,
-            &port.name,
-            port.sink,
-            Behind::Uplink,
-            None,
-            &self.config.uplink_guard,
-        )
-        .map_err(failed)
-        .inspect_err(|_| ports::forget(spec))?;
+        let may = ports::of_uplink(&self.config.uplink_guard);
+        let entry = self
+            .switch
+            .attach(&port.name, port.sink, may)
+            .map_err(|error| failed(error.to_string()))
+            .inspect_err(|_| ports::forget(spec))?;
         let inlet = match port.inlet {
             Some(source) => {
                 let shown = format!("{}/{}", self.config.name, port.name);
@@ -106,6 +102,23 @@ impl RunningSwitch {
         });
         self.config.ports.push(spec.clone());
         Ok(())
+    }
+
+    /// Has other words from now on; its ports stay.
+    pub(super) fn set(&mut self, config: &SwitchConfig) {
+        self.switch.set_ageing(config.ageing);
+        let pass = config.link_local == LinkLocal::Pass;
+        self.switch.set_link_local(pass);
+        if self.config.uplink_guard != config.uplink_guard {
+            let may = ports::of_uplink(&config.uplink_guard);
+            for port in &self.ports {
+                self.switch.set_port(&port.name, &may);
+            }
+        }
+        self.config = SwitchConfig {
+            ports: std::mem::take(&mut self.config.ports),
+            ..config.clone()
+        };
     }
 
     /// Closes a port; others notice nothing. `false` when it has none that is written so.

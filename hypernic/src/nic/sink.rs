@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
 use model::{Env, Receive};
+use vale::Witnesses;
 
 use crate::worker::{ASKED, LOOK, Task};
 
@@ -39,6 +40,8 @@ pub struct NicSink {
     pub(super) failed: AtomicBool,
     task: Arc<Task>,
     no_client: AtomicU64,
+    /// Who is shown what it loses, and its own port.
+    pub(super) witnesses: Arc<Witnesses>,
     /// With doorbells in memory.
     pub(super) hint: Option<Hint>,
 }
@@ -75,6 +78,7 @@ impl NicSink {
             failed: AtomicBool::new(false),
             task: Arc::clone(task),
             no_client: AtomicU64::new(0),
+            witnesses: Arc::default(),
             hint,
         })
     }
@@ -93,13 +97,16 @@ impl NicSink {
 
 impl NicSink {
     #[inline]
-    fn take(&self, picks: &[u16], deliver: impl FnOnce() -> usize) -> usize {
+    fn take(&self, batch: &Batch<'_>, picks: &[u16], deliver: impl Fn(&[u16]) -> usize) -> usize {
+        if self.witnesses.any() {
+            return self.take_seen(batch, picks, &deliver);
+        }
         if !self.attached.load(Ordering::Acquire) {
             self.no_client
                 .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
-        let Some(taken) = self.guarded(deliver) else {
+        let Some(taken) = self.guarded(|| deliver(picks)) else {
             return picks.len();
         };
         if let Some(hint) = &self.hint {
@@ -108,10 +115,48 @@ impl NicSink {
         taken
     }
 
+    /// As [`NicSink::take`], while somebody looks: one by one, each after it was asked what will become of it.
+    #[cold]
+    fn take_seen(
+        &self,
+        batch: &Batch<'_>,
+        picks: &[u16],
+        deliver: &dyn Fn(&[u16]) -> usize,
+    ) -> usize {
+        let name = self.task.name();
+        if !self.attached.load(Ordering::Acquire) {
+            self.no_client
+                .fetch_add(picks.len() as u64, Ordering::Relaxed);
+            self.witnesses.show(name, batch, picks, "rx_no_client");
+            return picks.len();
+        }
+        for (done, pick) in picks.iter().enumerate() {
+            let one = std::slice::from_ref(pick);
+            let mut counter = None;
+            let gets = batch.get((*pick).into()).and_then(|frame| {
+                let mut tell = |_, raised: Option<_>| counter = raised.or(counter);
+                self.guarded(|| self.receive.trace(&self.env, &frame, &mut tell))?
+            });
+            let Some(taken) = self.guarded(|| deliver(one)) else {
+                return picks.len();
+            };
+            if taken == 0 {
+                return done;
+            }
+            if let Some(hint) = &self.hint {
+                hint.given(1);
+            }
+            if let (Some(false), Some(counter)) = (gets, counter) {
+                self.witnesses.show(name, batch, one, counter);
+            }
+        }
+        picks.len()
+    }
+
     /// As [`NicSink::take`], in the short way.
     #[inline]
     fn take_some(&self, deliver: impl FnOnce() -> Option<usize>) -> Option<usize> {
-        if !self.attached.load(Ordering::Acquire) {
+        if !self.attached.load(Ordering::Acquire) || self.witnesses.any() {
             return None;
         }
         let taken = self.guarded(deliver).flatten()?;
@@ -124,12 +169,16 @@ impl NicSink {
 
 impl Sink for NicSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        self.take(picks, || self.receive.deliver(&self.env, batch, picks))
+        self.take(batch, picks, |picks| {
+            self.receive.deliver(&self.env, batch, picks)
+        })
     }
 
     fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let receive = &self.receive;
-        self.take(picks, || receive.deliver_or_leave(&self.env, batch, picks))
+        self.take(batch, picks, |picks| {
+            receive.deliver_or_leave(&self.env, batch, picks)
+        })
     }
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {

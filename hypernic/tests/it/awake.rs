@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec, Virtio};
+use hypernic::config::{Cable, HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec, Virtio};
 use hypernic::guard::Guard;
 use hypernic::host::Host;
 use hypernic::spec::{Moderation, NicMac, PortSpec, Transport};
@@ -43,6 +43,7 @@ fn config(socket: &Path) -> HostConfig {
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
         back_pressure: true,
+        cable: Cable::Up,
         guard: Guard::default(),
         vf: None,
         rules: None,

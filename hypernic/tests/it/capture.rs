@@ -246,6 +246,57 @@ fn what_the_switch_loses_comes_with_its_reason() {
 }
 
 #[test]
+fn what_a_nic_loses_comes_with_its_reason() {
+    let lab = lab();
+    let mut a = driver(&lab, "a");
+    let start = CaptureStart {
+        nic: "b".into(),
+        snaplen: None,
+        drops: Some(true),
+    };
+    let client = Client::connect(&lab.control()).expect("connect");
+    let (begin, stream) = client.upgrade(&start).expect("a capture");
+    let mut from = begin.as_slice().chain(stream);
+    let mut is_shown = |lost: &[u8], counter: &str| {
+        let body = loop {
+            let (kind, body) = block(&mut from).expect("a block");
+            if kind == PACKET {
+                break body;
+            }
+        };
+        assert_eq!(packet(&body), lost);
+        let told = body
+            .windows(counter.len())
+            .any(|words| words == counter.as_bytes());
+        assert!(told, "{counter}");
+    };
+    // Nobody has it; then its filter does not let the frame in, as the model says.
+    let sent = frame(&a, 1, 60);
+    a.send(&[&sent], &TxOpts::default()).expect("send");
+    is_shown(&sent, "rx_no_client");
+    let mut b = driver(&lab, "b");
+    let mut fine = frame(&a, 2, 60);
+    fine[..6].copy_from_slice(&b.mac());
+    let other = frame(&a, 3, 60);
+    a.send(&[&fine, &other], &TxOpts::default()).expect("send");
+    is_shown(&other, "rx_filtered");
+    let mut got = Vec::new();
+    lab.until("the frame that is not lost", || {
+        b.poll_rx(64, |frame| got.push(frame.to_vec()))
+            .expect("poll");
+        (!got.is_empty()).then_some(())
+    });
+    assert_eq!(got, [fine]);
+    assert_eq!(captures(&lab)[0].frames, 2);
+    let metrics = lab.ran("metrics --all");
+    for counter in ["rx_no_client", "rx_filtered"] {
+        let line =
+            format!("hypernic_drops_total{{kind=\"nic\",name=\"b\",reason=\"{counter}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[test]
 fn a_capture_of_losses_ends_with_its_nic_though_another_takes_its_name() {
     let lab = lab();
     let start = CaptureStart {

@@ -100,11 +100,17 @@ fn no_method_is_open_to_a_lower_role() {
         "vf revive p0vf0",
         "vf leave p0vf0",
         "vf reset p0",
+        "nic link p0vf0 down",
     ];
     let owner = [
         format!("nic add new --port null --socket-path {}", socket.display()),
         "nic remove p0vf0".into(),
+        "nic set p0vf0 --mac-lock true".into(),
+        "chip add p1 --port null --vfs 1 --vf-socket-path /run/p1-{}".into(),
+        "chip set p0 --vfs 2".into(),
+        "chip remove p0".into(),
         "switch add lan".into(),
+        "switch set lan --ageing-seconds 20".into(),
         "switch remove lan".into(),
         "port add lan null".into(),
         "port remove lan null".into(),

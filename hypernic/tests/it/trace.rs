@@ -39,6 +39,74 @@ fn traced(lab: &Lab, nic: &str, frame: &[u8], more: &str) -> (Vec<String>, Vec<S
 }
 
 #[test]
+fn a_frame_is_followed_through_chips_and_their_pools() {
+    let lab = Lab::with(|dir| {
+        let nic = |name: &str, words: &str| {
+            format!("[[nic]]\nname = \"{name}\"\nport = \"switch:lan\"\n{words}\n")
+        };
+        let vfs = |name: &str| {
+            let sockets = dir.join(format!("{name}{{}}.sock"));
+            let words = format!("model = \"82576\"\nvfs = 3\nvf-socket-path = {sockets:?}\n");
+            nic(name, &words) + "[[nic.vf]]\nindex = 2\nvlan = 7\n"
+        };
+        let a = format!("socket-path = {:?}", dir.join("a.sock"));
+        String::from("[[switch]]\nname = \"lan\"\nports = [\"null\"]\n")
+            + &nic("a", &a)
+            + &vfs("vf")
+            + &vfs("other")
+    });
+    let (zero, one) = (lab.vf(0), lab.vf(1));
+    let before = lab.ran("metrics --all");
+    let frame = |to: [u8; 6], from: [u8; 6]| [&to[..], &from, &[0x88, 0xb5], &[0; 46]].concat();
+    // From a function to another: its pool has the address.
+    let (steps, reached) = traced(&lab, "vfvf0", &frame(one.mac(), zero.mac()), "");
+    assert_eq!(steps[0], "vf/vfvf0 rx_unicast");
+    assert!(
+        steps[1..].iter().all(|step| step.starts_with("vfvf1")),
+        "{steps:?}"
+    );
+    assert!(reached.is_empty() || reached == ["vfvf1"], "{reached:?}");
+    // In another's name it goes nowhere.
+    let (steps, reached) = traced(&lab, "vfvf0", &frame(one.mac(), one.mac()), "");
+    assert_eq!(
+        (steps, reached),
+        (vec!["vf/vfvf0 drop_spoofed".to_owned()], vec![])
+    );
+    // To all: other functions, and by the wire the switch of the host, where another chip is.
+    let (steps, reached) = traced(&lab, "vfvf0", &frame([0xff; 6], zero.mac()), "");
+    for step in [
+        "vf/vfvf0 rx_broadcast",
+        "lan/vf learned",
+        "lan/vf rx_broadcast",
+        "a rx_no_client",
+        "other/wire rx_broadcast",
+    ] {
+        assert!(steps.contains(&step.to_owned()), "{step}: {steps:?}");
+    }
+    assert!(reached.contains(&"lan/null".to_owned()), "{reached:?}");
+    // Of a VLAN that was laid down, it stays there: the other functions of it are of another chip.
+    let (steps, _) = traced(&lab, "vfvf2", &frame([0xff; 6], [2, 0, 0, 0, 0, 1]), "");
+    assert_eq!(steps[0], "vfvf2");
+    assert!(
+        !steps.iter().any(|step| step.starts_with("vfvf0")),
+        "{steps:?}"
+    );
+    // From outside to a function.
+    let (steps, _) = traced(&lab, "a", &frame(zero.mac(), [2, 0, 0, 0, 0, 1]), "");
+    assert!(steps.contains(&"vf/wire rx_unicast".into()), "{steps:?}");
+    assert!(
+        steps.iter().any(|step| step.starts_with("vfvf0")),
+        "{steps:?}"
+    );
+    // Nothing has come of all that.
+    let told = |text: &str| -> Vec<String> {
+        let frames = |line: &&str| line.contains("switch_port") || line.contains("drops_total");
+        text.lines().filter(frames).map(str::to_owned).collect()
+    };
+    assert_eq!(told(&lab.ran("metrics --all")), told(&before));
+}
+
+#[test]
 fn a_frame_is_followed_to_its_receivers_and_nothing_comes_of_it() {
     let lab = lab();
     let connect = |name: &str| {

@@ -201,7 +201,9 @@ fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched
     let apply = format!("config apply {file}");
     let said = lab.refused(&apply);
     assert!(
-        said.contains("NIC a: pause is to change, and a VMM has it"),
+        said.contains(
+            "NIC a: pause is to change, which a guest has started with, and a VMM has it"
+        ),
         "{said}"
     );
     assert_eq!(lab.everything(), before);
@@ -211,7 +213,7 @@ fn a_file_is_applied_whole_or_not_at_all_and_what_it_leaves_alone_is_not_touched
     a.info().expect("still connected");
     assert_eq!(
         lab.ran(&format!("{apply} --disconnect")),
-        "~ NIC a: pause\ndone\n"
+        "~ NIC a: pause (made anew)\ndone\n"
     );
     assert!(a.info().is_err(), "made anew");
     // A step that fails takes the others back.
@@ -282,7 +284,7 @@ fn sighup_does_what_can_be_done_and_names_what_cannot() {
     );
     let log = lab.reload();
     for line in [
-        "NIC a is as it was: csb is to change, and a VMM has it",
+        "NIC a is as it was: csb is to change, which a guest has started with, and a VMM has it",
         "head workers is as it was",
         "remove NIC b",
         "add NIC c",

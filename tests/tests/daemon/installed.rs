@@ -26,7 +26,7 @@ fn units() -> Vec<PathBuf> {
     };
     let mut units: Vec<_> = paths.filter(is_unit).collect();
     units.sort();
-    assert_eq!(units.len(), 5, "{units:?}");
+    assert_eq!(units.len(), 7, "{units:?}");
     units
 }
 
@@ -75,6 +75,7 @@ fn the_configuration_that_is_installed_can_be_served() {
     // The users and groups of the package are not here.
     let words = [
         ("\"hypernic-exporter\"", "\"root\""),
+        ("\"hypernic-web\"", "\"root\""),
         ("\"@hypernic\"", "\"@root\""),
         ("\"kvm\"", "\"root\""),
     ];

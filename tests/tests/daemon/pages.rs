@@ -44,6 +44,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "tests/tests/guest: the service runs there",
     ),
     (
+        "sudo sh -c",
+        "tests/tests/guest: the page is asked with such a key",
+    ),
+    (
+        "sudo systemctl enable",
+        "tests/tests/guest: the page's socket is started there",
+    ),
+    (
         "ip tuntap add dev vm0 mode tap user hypernic",
         "docs/tap.md: the same for another user",
     ),

@@ -2,10 +2,11 @@
 //! that is plugged in, and a guest that routes or bridges between its NICs. Times are printed, never asserted.
 
 use std::fs;
+use std::process::Command;
 use std::time::Instant;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Daemon, LONG, Lab, mac};
+use hypernic_tests::{Daemon, LONG, Lab, binary, mac};
 use rig::{Boot, Guest, GuestConfig, Kernel};
 use serde_json::json;
 
@@ -181,6 +182,81 @@ fn long_memory_plugged_into_the_guest_is_the_nics_too() {
     assert!(used > 256, "{used} pages of what was plugged in are in use");
     let counters = daemon.counters().unwrap().since(&before.1);
     assert_eq!(counters.nic("n0", "dma_faults"), 0, "{counters}");
+}
+
+/// `hypernic dump` writes what `ethtool -d` in the guest reads: its program decodes both alike. `fixed` are beginnings of lines that
+/// are to be the same; with none of them, all are.
+fn a_dump_is_decoded(model: &str, driver: &str, fixed: &[&str]) {
+    let lab = lab();
+    let (control, socket) = (lab.path("control.sock"), lab.socket("n0"));
+    let toml = format!(
+        "control = {control:?}\n[[nic]]\nname = \"n0\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\n\
+         mac = \"{}\"\nport = \"user\"\n",
+        mac("n0")
+    );
+    let daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+    let config = GuestConfig::new("dump").nic(lab.nic("n0").rom(""));
+    let guest = lab.rig.start(config).unwrap();
+    let link = guests::bring_up_with(&guest, driver, &mac("n0")).unwrap();
+    let interface = &link.interface;
+    let decoded = |words: &str| {
+        let text = guest
+            .run(&format!("ethtool -d {interface} {words}"))
+            .unwrap();
+        let is_fixed = |line: &&str| {
+            let line = line.trim_start();
+            fixed.is_empty() || fixed.iter().any(|begin| line.starts_with(begin))
+        };
+        // A dump has no words of the PHY, which come last.
+        let of_mac = text
+            .lines()
+            .take_while(|line| !line.starts_with("PHY type:"));
+        let lines = of_mac.filter(is_fixed).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let file = lab.path("n0.regs");
+    // A frame in between moves heads and tails.
+    let mut pair = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        let mut dump = Command::new(binary().unwrap());
+        dump.args(["dump", "n0", "--output"]).arg(&file);
+        let output = dump.arg("--control").arg(&control).output().unwrap();
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{wrong}");
+        let bytes = fs::read(&file).unwrap();
+        guest.run(": > /tmp/regs").unwrap();
+        for part in bytes.chunks(200) {
+            let octal: String = part.iter().map(|byte| format!("\\{byte:03o}")).collect();
+            guest
+                .run(&format!("printf '{octal}' >> /tmp/regs"))
+                .unwrap();
+        }
+        let size = guest.run("wc -c < /tmp/regs").unwrap();
+        assert_eq!(
+            size.trim().parse(),
+            Ok(bytes.len()),
+            "the whole file is there"
+        );
+        pair = (decoded(""), decoded("file /tmp/regs"));
+        if pair.0 == pair.1 {
+            break;
+        }
+    }
+    let (own, ours) = pair;
+    println!("{}", ours.join("\n"));
+    assert!(ours.len() >= 5, "{ours:#?}");
+    assert_eq!(own, ours);
+    drop(daemon);
+}
+
+#[test]
+#[ignore = "long: boots two kernels"]
+fn long_ethtool_decodes_a_dump_in_a_guest() {
+    a_dump_is_decoded("e1000", "e1000", &[]);
+    let control = [
+        "0x00000:", "0x00008:", "0x00100:", "0x00400:", "0x02800:", "0x03800:",
+    ];
+    a_dump_is_decoded("82576", "igb", &control);
 }
 
 /// One guest, four NICs of both models on two networks: two in name spaces at the ends, two in between.

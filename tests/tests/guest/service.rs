@@ -37,6 +37,7 @@ listed() { hypernic nic list | grep -q "$1"; }
 step enabled
 [ "$(systemctl is-enabled hypernic.service hypernic.socket | sort -u)" = enabled ] || ended is-enabled
 [ "$(systemctl is-enabled hypernic-exporter.socket)" = disabled ] || ended exporter enabled
+[ "$(systemctl is-enabled hypernic-web.socket)" = disabled ] || ended web enabled
 until_true systemctl is-active hypernic.service
 [ "$(show SubState)" = running ] || ended running
 journalctl -u hypernic.service --no-pager | grep "sandbox default" || ended sandbox
@@ -65,6 +66,19 @@ printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3
 cat <&3 >/tmp/metrics
 grep -q '^hypernic_up 1$' /tmp/metrics || ended metrics "$(head -c 900 /tmp/metrics; journalctl -u hypernic-exporter --no-pager | tail -5)"
 grep -q 'nic="more"' /tmp/metrics || ended nic
+
+step page
+(umask 077 && od -An -N16 -tx1 /dev/urandom | tr -d " \n" >/etc/hypernic/web.key)
+systemctl start hypernic-web.socket || ended web
+page() {
+    exec 3<>/dev/tcp/127.0.0.1/9480
+    printf 'GET /api/now HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n' "$1" >&3
+    cat <&3 >/tmp/page
+    grep -q "$2" /tmp/page
+}
+until_true page "$(cat /etc/hypernic/web.key)" '"more"'
+page 0123456789abcdef '^HTTP/1.[01] 401' || ended another key "$(head -c 900 /tmp/page)"
+journalctl -b --no-pager | grep -q "$(cat /etc/hypernic/web.key)" && ended the key is in the journal
 
 step a worker is killed
 old=$(worker)

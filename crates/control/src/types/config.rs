@@ -52,6 +52,8 @@ records! {
         name: String,
         /// The words in which it differs.
         words: Vec<String>,
+        /// It is taken away and made anew: a VMM that has it is disconnected. Else it changes while it runs.
+        anew: Option<bool>,
     }
 
     told

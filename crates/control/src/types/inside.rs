@@ -146,7 +146,7 @@ records! {
         nic: String,
         /// Bytes of each frame; all without.
         snaplen: Option<u32>,
-        /// Only frames from and for it that its switch loses, each with the reason as a comment.
+        /// Only frames from and for it that are lost by it, its switch or its own port, each with the reason as a comment.
         drops: Option<bool>,
     }
 

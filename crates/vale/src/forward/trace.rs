@@ -7,6 +7,7 @@ use frame::Batch;
 use super::police::permitted;
 use super::{Refusal, Route, Scratch};
 use crate::guard::storm::Flood;
+use crate::pools::Pools;
 use crate::port::{Port, slot};
 use crate::state::SwitchState;
 
@@ -76,8 +77,14 @@ pub(crate) fn trace(
     batch: &Batch<'_>,
     tell: Tell<'_>,
 ) -> Vec<String> {
-    let mut scratch = Scratch::default();
+    let mut scratch = Scratch {
+        pools: state.pools(),
+        ..Scratch::default()
+    };
     scratch.classify(state, from, batch, &[0]);
+    if let Some(pools) = scratch.pools.clone() {
+        return through_pools(state, scratch, &pools, from, tell);
+    }
     let Some(mut frame) = scratch.frames.first().copied() else {
         return Vec::new();
     };
@@ -117,19 +124,66 @@ pub(crate) fn trace(
         }
     }
     frame.route = permitted(frame.route, from, &ports, frame.vlan);
+    tell_limits(from, frame.route, tell);
+    goes(from, &ports, (frame.route, frame.vlan), tell)
+}
+
+/// The same at a chip's own switch, which asks its pools.
+fn through_pools(
+    state: &SwitchState,
+    mut scratch: Scratch,
+    pools: &Pools,
+    from: &Port,
+    tell: Tell<'_>,
+) -> Vec<String> {
+    let ports = state.ports();
+    scratch.look_up_pools(pools, from, &ports);
+    let Some(frame) = scratch.frames.first() else {
+        return Vec::new();
+    };
+    tell_limits(from, frame.route, tell);
+    let counter = match frame.route {
+        Route::Nowhere(_) | Route::Port(_) => {
+            return goes(from, &ports, (frame.route, frame.vlan), tell);
+        }
+        Route::Uplinks => "rx_to_uplink",
+        Route::Several => "rx_unicast",
+        Route::Everywhere(Flood::Unknown) => "rx_unknown_unicast",
+        Route::Everywhere(Flood::Multicast) => "rx_multicast",
+        Route::Everywhere(Flood::Broadcast) => "rx_broadcast",
+    };
+    let (dst, returns) = (frame.dst.mac(), pools.may_return(from));
+    let gets = |to: &&Arc<Port>| {
+        (to.id != from.id || returns)
+            && match frame.route {
+                Route::Uplinks => to.uplink,
+                _ => pools.gets(from, to, dst, frame.vlan),
+            }
+    };
+    let reached: Vec<String> = ports
+        .iter()
+        .filter(gets)
+        .map(|to| to.name.clone())
+        .collect();
+    let what = format!("goes to {} ports, by their pools", reached.len());
+    tell(what, Some(counter));
+    reached
+}
+
+/// What bounds frames that come in by a port.
+fn tell_limits(from: &Port, route: Route, tell: Tell<'_>) {
     let bound = from.bounds.get();
-    if let Some(bound) = bound.filter(|_| !matches!(frame.route, Route::Nowhere(_))) {
+    if let Some(bound) = bound.filter(|_| !matches!(route, Route::Nowhere(_))) {
         if bound.rate.is_some() {
             tell(
                 "what comes from here has a rate; beyond it, it waits or is lost".into(),
                 None,
             );
         }
-        if bound.floods() && matches!(frame.route, Route::Everywhere(_)) {
+        if bound.floods() && matches!(route, Route::Everywhere(_)) {
             tell("floods from here have a limit".into(), Some("drop_storm"));
         }
     }
-    goes(from, &ports, (frame.route, frame.vlan), tell)
 }
 
 fn goes(
@@ -178,7 +232,7 @@ fn goes(
             );
             reached
         }
-        // Only chips have it.
+        // Only chips have it, and do not come here with it.
         Route::Several => Vec::new(),
     }
 }

@@ -69,9 +69,9 @@ export function short(text, most) {
 export const order = new Intl.Collator('en', { numeric: true }).compare;
 
 const HAPPENED = {
-  nic_added: 'added', nic_removed: 'removed', client_connected: 'a VMM has connected', client_gone: 'its VMM has gone',
+  nic_added: 'added', nic_removed: 'removed', nic_changed: 'changed', client_connected: 'a VMM has connected', client_gone: 'its VMM has gone',
   link_up: 'link up', link_down: 'link down', nic_failed: 'its model has failed; it was taken off',
-  switch_added: 'switch added', switch_removed: 'switch removed', port_added: 'opened', port_removed: 'closed',
+  switch_added: 'switch added', switch_removed: 'switch removed', switch_changed: 'switch changed', port_added: 'opened', port_removed: 'closed',
   loss_begins: 'begins', loss_ends: 'has ended', daemon_there: 'the daemon answers', daemon_gone: 'the daemon does not answer',
   lost: 'changes were not told one by one',
 };

@@ -44,6 +44,8 @@ fn long_the_package_installs_works_and_leaves_nothing() {
         "hypernic.service",
         "hypernic@.service",
         "hypernic-exporter.service",
+        "hypernic-web.service",
+        "hypernic-web.socket",
     ] {
         assert!(
             installed
