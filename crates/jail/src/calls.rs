@@ -87,12 +87,12 @@ pub const LIBRARY: &[Call] = calls! {
     // The line about a call that is not here.
     SYS_rt_sigreturn SYS_writev
     // Descriptors of its own, the end.
-    SYS_close SYS_exit_group
+    SYS_close SYS_exit_group SYS_futex
 };
 
 /// Calls of the process that starts those, besides what they make: until they are there, they are copies of it.
 pub const LAUNCHER: &[Call] = calls! {
-    SYS_clone SYS_futex SYS_pidfd_open SYS_wait4
+    SYS_clone SYS_pidfd_open SYS_wait4
     // The beginning of a network: its ports of the host, the folder that it serves.
     SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
     SYS_set_robust_list SYS_statx

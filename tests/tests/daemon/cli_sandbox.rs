@@ -271,6 +271,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "daemon: a_call_that_a_user_network_may_not_make_…",
     ),
     (
+        "user-network",
+        "futex",
+        "daemon: in_log_mode_a_life_leaves_no_line, at times: the C library's own",
+    ),
+    (
         "launcher",
         "clock_nanosleep",
         "none: needed where a worker before still has a network's ports of the host",
