@@ -107,6 +107,14 @@ fn cases() -> Vec<(&'static str, Spec)> {
             Mix::Flows,
             true,
         ),
+        (
+            "82540EM, 60 bytes of UDP, one by one",
+            Spec::frames(60, RING, 1).of_udp(),
+        ),
+        (
+            "82576 VFs, 60 bytes of UDP, one by one",
+            Spec::frames(60, RING, 1).between_vfs().of_udp(),
+        ),
     ]
 }
 

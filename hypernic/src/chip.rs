@@ -87,8 +87,8 @@ impl RunningChip {
             port: config.port.to_string(),
             message,
         };
-        let now = Arc::clone(clock);
-        let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
+        let time = crate::time::of_turns(Arc::clone(clock));
+        let switch = Switch::on_chip(Default::default(), time);
         let keeper = Keeper::start(&switch).map_err(thread)?;
         let pf = match config.pf {
             PfOwner::Daemon => Pf::Software(

@@ -15,5 +15,8 @@ pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use publish::Publish;
-pub use run::{Filled, Filler, Frames, Judged, RunPlan, Words, fill_lengths, fill_run};
+pub use run::{
+    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, Words, fill_lengths, fill_one,
+    fill_run,
+};
 pub use writer::{Room, Storage, Writer};

@@ -163,7 +163,7 @@ impl Filler for Lengths {
 
 /// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
 /// frames end it.
-pub struct Judged<D> {
+pub struct Judge<D, const N: usize> {
     /// RXCSUM.
     rxcsum: u32,
     /// Bytes that are in a buffer behind each frame.
@@ -172,22 +172,28 @@ pub struct Judged<D> {
     both: bool,
     /// What a descriptor says about a packet with this status and these errors.
     describe: D,
-    first: [u64; AHEAD],
-    second: [u64; AHEAD],
+    /// Of so many frames at once.
+    first: [u64; N],
+    second: [u64; N],
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Judged<D> {
+/// Of many frames.
+pub type Judged<D> = Judge<D, AHEAD>;
+/// Of one frame.
+pub type JudgedOne<D> = Judge<D, 1>;
+
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Judge<D, N> {
     /// One that judges as RXCSUM says, with `more` bytes in a buffer behind each frame. `describe` gives the words of a descriptor by the packet, the bytes of its frame, its
     /// status and its errors; the first word is written only if `both` are.
     #[inline]
     pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D) -> Self {
-        Judged {
+        Judge {
             rxcsum,
             more,
             both,
             describe,
-            first: [0; AHEAD],
-            second: [0; AHEAD],
+            first: [0; N],
+            second: [0; N],
         }
     }
 
@@ -251,13 +257,13 @@ fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
     u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler for Judge<D, N> {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         let mut done = 0;
         let more = self.more;
         let each = from.at.iter().zip(from.heads).zip(to_at);
-        for (((a, head), b), at) in each.zip(0..AHEAD) {
+        for (((a, head), b), at) in each.zip(0..N) {
             let len = from.len(at);
             let (Some(read), Some(write)) = (from.from.get_of(*a, len), to.get(*b)) else {
                 break;
@@ -337,6 +343,14 @@ impl<W: Copy> RunPlan<W> {
         self.learn(len, make())
     }
 
+    /// The same, if it is known and they take this way.
+    #[inline(always)]
+    pub fn known(&self, generation: u32, (head, len): (Head, usize)) -> Option<&W> {
+        let same = self.generation == generation && same_header(self.head, head);
+        let way = self.way.as_ref()?;
+        (same && (Run::SHORTEST..=self.fits).contains(&len)).then_some(way)
+    }
+
     #[cold]
     fn learn(&mut self, len: usize, way: Option<W>) -> Option<W> {
         match way {
@@ -396,9 +410,9 @@ pub fn fill_lengths(
     fill::<AHEAD>(view, ours, run, run.frame_len() + more, (filler, to))
 }
 
-/// As [`fill_run`], of one frame, which is what interactive traffic sends.
+/// As [`fill_run`], of one frame, which is what interactive traffic sends. `None`: it has no buffer that is for this way.
 #[inline(always)]
-fn fill_one(
+pub fn fill_one(
     view: &View<'_>,
     ring: &Ring,
     run: &Run<'_>,
@@ -421,8 +435,10 @@ fn fill_one(
         return None;
     }
     let window = view.write_window(first)?;
-    let write = |from, n| filler.write_back(&window, first, from, n);
-    let done = publish(by, view, (ring, first), 1, write);
+    // Of one descriptor the first is the last.
+    by.begins(view, (ring.head, first), 1);
+    let done = filler.write_back(&window, first, 0, 1);
+    by.ended(if done { ring.behind(1) } else { ring.head });
     done.then_some(Filled {
         frames: 1,
         fetched: 1,

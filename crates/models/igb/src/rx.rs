@@ -81,9 +81,8 @@ impl Receive for Receiver {
     }
 
     fn poll(&self, _env: &Env) {
-        // Under the lock of the waiters: a sender that registers too late to be woken here tries once
-        // more after that, and sees the new tail.
-        self.function.waiters.wake();
+        // A sender that registers too late to be woken here tries once more after that, and sees the new tail.
+        self.function.waiters.wake_behind();
     }
 
     fn trace(

@@ -12,7 +12,7 @@ use model::Env;
 
 use crate::core::chip::Chip;
 use crate::core::stats::Tally;
-use crate::core::tx_queue::TxState;
+use crate::core::tx_queue::{SHELF, TxState};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::regs::bits::cause;
@@ -40,6 +40,7 @@ pub(crate) fn finish(
         kept: carried,
         ..
     } = state;
+    let store = store.get(&SHELF);
     let done = store.complete(position, ring, taken, &mut tally, counters);
     chip.stats.add(&tally);
     let kept = chip.kept.get();
@@ -119,12 +120,12 @@ pub(crate) fn moved(
         event.now |= cause::TXD_LOW;
     }
     if event.now != 0 || event.delayed {
-        let causes = chip.irq.lock().sent(env, event);
+        let causes = chip.irq.lock().sent(env, &event);
         if let Some(page) = page {
             page.store(at::HOST_ISR, causes);
         }
     } else {
         // However the packets are cut into batches, moderation counts all of them.
-        chip.irq.lock().passed(event);
+        chip.irq.lock().passed(&event);
     }
 }

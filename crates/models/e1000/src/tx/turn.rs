@@ -10,7 +10,7 @@ use intel::tx::{End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
-use crate::core::tx_queue::{TxPlan, TxState};
+use crate::core::tx_queue::{SHELF, TxPlan, TxState};
 use crate::regs as r;
 use crate::rx::Excess;
 use crate::tx::complete::finish;
@@ -104,8 +104,8 @@ impl<'t, 'v> Turn<'t, 'v> {
         if let Some(page) = &self.page {
             state.csb.take_tail(chip, page);
         }
-        let Some(ring) = plan.ring(&chip.file) else {
-            if chip.file.get(r::TDT) != chip.file.get(r::TDH) {
+        let Some(ring) = plan.place.ring(&chip.file) else {
+            if plan.place.tail(&chip.file) != plan.place.head(&chip.file) {
                 count(&chip.counters.tx_bad_ring, 1);
             }
             return Step::End(Progress::Idle);
@@ -165,7 +165,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
         let all = packets == ring.available() as usize;
         // Nothing has come since.
-        if all && self.chip.file.get(r::TDT) == ring.tail {
+        if all && plan.place.tail(&self.chip.file) == ring.tail {
             return Step::End(Progress::Idle);
         }
         Step::Again
@@ -190,6 +190,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         let TxState {
             store, position, ..
         } = state;
+        let store = store.get(&SHELF);
         let mut parser = Parser::<Descs>::new(
             self.view,
             (ring, left, self.room),

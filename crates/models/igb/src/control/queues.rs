@@ -1,7 +1,7 @@
 //! Writes to the registers of queues, of either kind of function.
 
 use crate::core::function::{Function, count};
-use crate::core::queue::TxState;
+use crate::core::queue::{TAIL, TxState};
 use crate::regs::bits::xdctl;
 use model::{Env, Work};
 use regs::Id;
@@ -15,11 +15,40 @@ impl Function {
             return None;
         };
         let found = self.file.table().find(u32::try_from(offset).ok()?)?;
-        if found.id != self.ids.tdt && found.id != self.ids.rdt {
-            return None;
-        }
         let value = u32::from_le_bytes([a, b, c, d]);
-        self.write_queue(env, found.id, found.element, value)
+        if found.id == self.ids.tdt {
+            self.tx_tail(found.element, value)
+        } else if found.id == self.ids.rdt {
+            self.rx_tail(env, found.element, value)
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    fn tx_tail(&self, queue: u32, value: u32) -> Option<Work> {
+        let own = self.queues.get(queue as usize)?;
+        self.file.put(own.tx_tail, value & TAIL);
+        count(&self.counters.tx_doorbells, 1);
+        self.ring(queue);
+        Some(Work {
+            tx: true,
+            ..Work::default()
+        })
+    }
+
+    #[inline]
+    fn rx_tail(&self, env: &Env, queue: u32, value: u32) -> Option<Work> {
+        let own = self.queues.get(queue as usize)?;
+        self.file.put(own.rx_tail, value & TAIL);
+        count(&self.counters.rx_doorbells, 1);
+        if self.adapts {
+            self.irq.lock().refilled(env, queue);
+        }
+        Some(Work {
+            rx: true,
+            ..Work::default()
+        })
     }
 
     /// Takes a write to a register of a queue. `None`: it is none. The caller has found `id` and
@@ -29,18 +58,12 @@ impl Function {
         let queue = self.queues.get(element as usize)?;
         let mut work = Work::default();
         if id == ids.tdt {
-            self.file.write(id, element, value);
-            count(&self.counters.tx_doorbells, 1);
-            self.ring(element);
-            work.tx = true;
-        } else if id == ids.rdt {
-            self.file.write(id, element, value);
-            count(&self.counters.rx_doorbells, 1);
-            if self.adapts {
-                self.irq.lock().refilled(env, element);
-            }
-            work.rx = true;
-        } else if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
+            return self.tx_tail(element, value);
+        }
+        if id == ids.rdt {
+            return self.rx_tail(env, element, value);
+        }
+        if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
             // Those who fill buffers of the ring it was finish first.
             let _rx = queue.rx.lock();
             self.file.write(id, element, value);

@@ -115,8 +115,15 @@ impl Function {
         queues: usize,
         true_fcs: bool,
     ) -> Self {
+        let file = File::new(table);
+        let queue = |at| Queue {
+            tx_tail: file.place(ids.tdt, at),
+            rx_tail: file.place(ids.rdt, at),
+            ..Queue::default()
+        };
         Self {
-            file: File::new(table),
+            queues: (0..queues as u32).map(queue).collect(),
+            file,
             setup: Generation::default(),
             run: Mutex::default(),
             cut: Mutex::default(),
@@ -124,7 +131,6 @@ impl Function {
             kind,
             vfs: AtomicU32::new(0),
             mbps: AtomicU32::new(1000),
-            queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Arc::default(),
             vf_stats: Vec::new(),
