@@ -11,7 +11,7 @@ mod vfio;
 mod vhost;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -91,10 +91,7 @@ impl NewNic {
             clock,
             timer: Arc::clone(&task) as Arc<dyn model::Timer>,
         };
-        let hint = server.has_doorbells().then(|| Hint {
-            task: Arc::clone(&task),
-            owed: AtomicU32::new(0),
-        });
+        let hint = server.has_doorbells().then(|| Hint::new(&task));
         let sink = NicSink::new(nic.receive, &env, &task, hint);
         let control = nic.control;
         Self {

@@ -303,6 +303,13 @@ pub trait Receive: Send + Sync {
     }
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
+    /// A receive queue, by its place among [`Control::doorbells`], may have been given buffers in memory that the register side has
+    /// not looked at yet. `moved` says where its tail is now, if the queue is set up as it was; it is called while nothing else is
+    /// set up. Whether there are more buffers.
+    fn look_at_tail(&self, queue: u32, moved: &dyn Fn() -> Option<u32>) -> bool {
+        let _ = (queue, moved);
+        false
+    }
     /// Whether the guest would get the frame, without effect: `tell` is told each decision, and the counter that goes
     /// with it. `None`: the model does not tell.
     fn trace(

@@ -154,6 +154,9 @@ impl Door for VfioDoor {
         let look = self.looks.next(calls);
         let board = &mut self.board;
         let progress = self.server.process_after(look, board, MESSAGE_BUDGET)?;
+        if let Some(hint) = &board.engine.sink.hint {
+            hint.follow(self.server.bell());
+        }
         let watch = board.engine.transmit.watch();
         self.looks.watching = progress.more && watch != Watch::Off;
         // A look that found nothing does not count as served.

@@ -11,6 +11,9 @@ use crate::core::context::Context;
 /// Bits of a tail.
 pub(crate) const TAIL: u32 = 0xffff;
 
+/// Queues whose registers are on the pages that a guest may map, the first ones: of a VF, all it has.
+pub(crate) const QUEUES_OF_PAGE: u32 = 4;
+
 /// One queue in each direction. Their locks are never held together.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
