@@ -6,6 +6,7 @@
 //! [`Pair::burst`] to call from a profiler or a counter. `hypernic-bench guest_to_guest --inside`
 //! prints the table ([`print`]).
 
+pub mod fleet;
 pub mod realtek;
 
 use std::sync::Arc;
