@@ -21,6 +21,7 @@ use vale::{Keeper, PortConfig, Switch};
 use crate::config::{ChipConfig, PfOwner, VfConfig};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::nic::Granted;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -252,6 +253,14 @@ impl RunningChip {
     pub(crate) fn granted(&self, vf: u32) -> Option<Vec<u8>> {
         match &self.pf {
             Pf::Software(runner) => runner.granted(vf).map(granted::seal),
+            Pf::Guest(_) => None,
+        }
+    }
+
+    /// The same, for the VF to keep. `None`: as above.
+    pub(crate) fn granted_to(&self, vf: u32) -> Option<Box<dyn Granted>> {
+        match &self.pf {
+            Pf::Software(runner) => Some(Box::new(granted::OfVf::new(runner, vf))),
             Pf::Guest(_) => None,
         }
     }

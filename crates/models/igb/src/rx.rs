@@ -35,6 +35,7 @@ use crate::core::irq::Causes;
 use crate::core::stats::{Stat, Tally};
 use crate::regs::bits::icr;
 use crate::rx::enqueue::Rx;
+use crate::rx::shape::Shape;
 use crate::rx::writer::Outcome;
 
 /// The receive part of a function.
@@ -113,6 +114,11 @@ impl Inside for Receiver {
     fn pool_sent(&self, env: &Env, frame: &Frame<'_>, pools: u32) {
         deliver_inside(&self.function, env, frame, pools);
     }
+}
+
+/// Whether descriptors have the address of a header buffer too.
+pub(crate) fn splits(srrctl: u32) -> bool {
+    Shape::of(srrctl, 0).is_some_and(|shape| shape.splits())
 }
 
 /// Counts frames as missed that found no room and that their sender does not keep.

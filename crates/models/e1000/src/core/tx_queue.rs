@@ -8,7 +8,6 @@ use regs::File;
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
-use crate::core::kept::TxKept;
 use crate::regs as r;
 
 /// Fewest frames gathered at once for a sink that was short of room.
@@ -27,8 +26,6 @@ pub(crate) struct TxState {
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Store<Contexts>,
-    /// What of it outlives the process.
-    pub(crate) kept: TxKept,
 }
 
 /// What the registers say, as long as the set-up is the same.

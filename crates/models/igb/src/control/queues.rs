@@ -1,6 +1,7 @@
 //! Writes to the registers of queues, of either kind of function.
 
 use crate::core::function::{Function, count};
+use crate::core::kept;
 use crate::core::queue::TxState;
 use crate::regs::bits::xdctl;
 use model::{Env, Work};
@@ -29,12 +30,14 @@ impl Function {
         let queue = self.queues.get(element as usize)?;
         let mut work = Work::default();
         if id == ids.tdt {
-            self.file.write(id, element, value);
+            let tail = self.file.write(id, element, value);
+            self.note_word(kept::tail(true, element), tail);
             count(&self.counters.tx_doorbells, 1);
             self.ring(element);
             work.tx = true;
         } else if id == ids.rdt {
-            self.file.write(id, element, value);
+            let tail = self.file.write(id, element, value);
+            self.note_word(kept::tail(false, element), tail);
             count(&self.counters.rx_doorbells, 1);
             if self.adapts {
                 self.irq.lock().refilled(env, element);
@@ -43,11 +46,14 @@ impl Function {
         } else if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
             // Those who fill buffers of the ring it was finish first.
             let _rx = queue.rx.lock();
+            self.hold_receiver();
             self.file.write(id, element, value);
             self.setup.changed();
+            self.note_rings(element, None);
             work.rx = true;
         } else if id == ids.rxdctl {
             let _rx = queue.rx.lock();
+            self.hold_receiver();
             self.file.write(id, element, value & !xdctl::SWFLSH);
             self.setup.changed();
             work.rx = true;
@@ -58,6 +64,9 @@ impl Function {
         {
             self.file.write(id, element, value);
             self.setup.changed();
+            if id == ids.tdh {
+                self.note_rings(element, Some(&queue.tx.lock()));
+            }
         } else if id == ids.txdctl {
             // What is under way ends before the driver reads that the queue is off.
             let mut tx = queue.tx.lock();
@@ -65,6 +74,7 @@ impl Function {
             let new = self.file.write(id, element, value & !xdctl::SWFLSH);
             if !old & new & xdctl::ENABLE != 0 {
                 *tx = TxState::default();
+                self.note_rings(element, Some(&tx));
             }
             // Before those that come next have the lock.
             self.setup.changed();

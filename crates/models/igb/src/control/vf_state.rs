@@ -49,6 +49,7 @@ impl VfControl {
             granted,
             settings: _, // its PF's
             ahead,
+            changed: _, // the process's
         } = self;
         let Function {
             file,
@@ -73,6 +74,9 @@ impl VfControl {
             tx_rung: _,    // a loaded NIC looks at everything
             tx_next,
             waiters: _, // the process's
+            kept: _,    // says where rings stand, as this does
+            rx_hold: _, // ends when this is saved
+            touched: _, // the process's
             true_fcs: _,
             adapts: _,
             fast_path: _, // configured

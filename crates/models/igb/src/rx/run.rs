@@ -16,6 +16,7 @@ use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
+use crate::core::kept::Publisher;
 use crate::core::stats::{Group, Many};
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
@@ -130,21 +131,15 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         let mut plan = function.run.lock();
         plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
-        (None, None) => fill_run(
-            view,
-            ours,
-            run,
-            longest,
-            (of_length(way.words, longest), &()),
-        ),
-        (None, Some(_)) => fill_lengths(
-            view,
-            ours,
-            run,
-            (Words::Both(way.words), PKT_LEN_AT, 0),
-            &(),
-        ),
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| match (
+        way.judged,
+        run.lens(),
+    ) {
+        (None, None) => fill_run(view, ours, run, longest, (of_length(way.words, longest), by)),
+        (None, Some(_)) => {
+            let words = (Words::Both(way.words), PKT_LEN_AT, 0);
+            fill_lengths(view, ours, run, words, by)
+        }
         (Some(rxcsum), _) => {
             let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
                 let [first, second] = way.words;
@@ -159,7 +154,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
                 ours,
                 run,
                 longest,
-                (Judged::new((rxcsum, 0), true, words), &()),
+                (Judged::new((rxcsum, 0), true, words), by),
             )
         }
     };
@@ -203,11 +198,11 @@ pub(crate) fn deliver_cut(
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| {
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
-        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), &())
+        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), by)
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.
@@ -225,7 +220,7 @@ pub(crate) fn deliver_cut(
 fn take(
     (function, env): (&Function, &Env),
     plan: impl FnOnce(u32) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay, &Publisher<'_>) -> Filled,
     count_all: impl FnOnce(&RunWay, u64) -> u64,
 ) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
@@ -243,7 +238,9 @@ fn take(
     };
     let filled = ring.map(|ring| {
         let given = ring.available();
-        let filled = fill(&view, (&ring, given), &way);
+        // Buffers for whole frames, and a descriptor for each.
+        let by = function.publisher(way.queue, false, 0);
+        let filled = fill(&view, (&ring, given), &way, &by);
         let frames = u64::from(filled.frames);
         if frames == 0 {
             return (given, filled, 0);

@@ -89,6 +89,11 @@ impl VfChannel {
         })
     }
 
+    /// Whether its PF has registers.
+    pub(crate) fn is_of_registers(&self) -> bool {
+        self.by_registers
+    }
+
     pub(crate) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
