@@ -4,10 +4,13 @@
 //! published: into the first of its descriptors, which the guest does not look at until then. Publishing overwrites the mark, and
 //! is done with that descriptor last. So who finds a batch under way knows by the mark whether the guest has been given it.
 
+mod nowhere;
 pub mod rx;
 pub mod tx;
 
 use model::Kept;
+
+pub use nowhere::Nowhere;
 
 /// In a word of a ring: a batch is under way.
 const OPEN: u64 = 1 << 63;

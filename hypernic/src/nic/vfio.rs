@@ -238,8 +238,10 @@ impl Door for VfioDoor {
         let went = self
             .server
             .go_on_after_death(&mut self.board, line, client, load);
-        if went.is_ok() {
-            (self.recoveries, self.unsure) = (1, unsure);
+        match went {
+            Ok(()) => (self.recoveries, self.unsure) = (1, unsure),
+            // The model may not keep what the next worker would need for another client.
+            Err(_) => self.server.let_go_of_lifeline(),
         }
         Some(went.map(|()| unsure).map_err(|error| error.to_string()))
     }

@@ -340,7 +340,17 @@ impl Window for Registers {
             return;
         }
         // What the words tell, and what is told again.
-        let told = [r::IMS, r::IMC, r::EIMS, r::EIMC, r::EITR, r::EICR, r::RDT, r::TDT];
+        let told = [
+            r::IMS,
+            r::IMC,
+            r::EIMS,
+            r::EIMC,
+            r::EITR,
+            r::EICR,
+            r::EICS,
+            r::RDT,
+            r::TDT,
+        ];
         self.changed |= !told.contains(&id);
         if let Some(work) = function.write_queue(env, id, element, value) {
             // The PF has another number of pools.

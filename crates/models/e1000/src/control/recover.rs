@@ -4,10 +4,10 @@
 //! nothing is sent a second time, and nothing is written that the guest has been given.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use frame::{Batch, Caps, Counted, Mix, Run, Sink, Wake};
 use intel::Ring;
+use intel::kept::Nowhere;
 use intel::kept::tx::Found;
 use intel::saved::{check, field};
 use model::{Env, Kept, StateError, Work};
@@ -22,37 +22,6 @@ use crate::regs as r;
 use crate::regs::bits::cause;
 use crate::state::v1;
 use crate::tx;
-
-/// Where frames go that were sent before, perhaps.
-#[derive(Default)]
-struct Nowhere(AtomicU64);
-
-impl Nowhere {
-    fn take(&self, frames: usize) -> usize {
-        self.0.fetch_add(frames as u64, Ordering::Relaxed);
-        frames
-    }
-}
-
-impl Sink for Nowhere {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        self.take(picks.len())
-    }
-    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        Some(self.take(run.count()))
-    }
-    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        Some(self.take(mix.count()))
-    }
-    fn caps(&self) -> Caps {
-        Caps::ALL
-    }
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
-impl Counted for Nowhere {
-    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-}
 
 impl Registers {
     /// Becomes what a NIC was whose process died. Returns the frames that were under way.
@@ -183,7 +152,7 @@ impl Registers {
         chip.file.set(r::TDT, tail);
         kept.passed(&tx.position, next);
         chip.note(&tx, &chip.irq.lock());
-        Ok(nowhere.0.load(Ordering::Relaxed))
+        Ok(nowhere.taken())
     }
 }
 

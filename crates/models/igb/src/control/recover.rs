@@ -4,16 +4,17 @@
 //! nothing is sent a second time; frames that were in the buffers of a batch are the guest's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use frame::{Batch, Caps, Counted, Frame, Mix, Run, Sink, Wake};
+use frame::{Batch, Frame};
 use guest_mem::View;
+use intel::kept::Nowhere;
 use intel::kept::tx::Found;
 use intel::{Ring, RingIds};
 use model::{Env, Kept, Nanos, StateError};
 
 use crate::control::Registers;
 use crate::control::vf_control::VfControl;
+use crate::core::context::Context;
 use crate::core::function::Function;
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Irq};
@@ -26,37 +27,6 @@ use crate::tx::Sender;
 
 /// A tail has 16 bits.
 const TAIL: u32 = 0xffff;
-
-/// Where frames go that were sent before, perhaps.
-#[derive(Default)]
-struct Nowhere(AtomicU64);
-
-impl Nowhere {
-    fn take(&self, frames: usize) -> usize {
-        self.0.fetch_add(frames as u64, Ordering::Relaxed);
-        frames
-    }
-}
-
-impl Sink for Nowhere {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        self.take(picks.len())
-    }
-    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        Some(self.take(run.count()))
-    }
-    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        Some(self.take(mix.count()))
-    }
-    fn caps(&self) -> Caps {
-        Caps::ALL
-    }
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
-impl Counted for Nowhere {
-    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-}
 
 impl Inside for Nowhere {
     fn looped_back(&self, _: &Env, _: &Batch<'_>, _: &[u16]) {}
@@ -147,17 +117,27 @@ pub(super) fn go_on(function: &Arc<Function>, env: &Env, words: Kept) -> Result<
         let value = file.write(ids.eitr, vector, value);
         function.irq.lock().set_eitr(env, vector, value);
     }
-    let masks = [kept::IMS, kept::EIMS].map(|at| get(at, "kept.mask", u32::MAX));
+    let [ims, eims] = [kept::IMS, kept::EIMS].map(|at| get(at, "kept.mask", u32::MAX));
+    let mut found = Vec::new();
+    {
+        let view = env.memory.view();
+        for queue in 0..queues {
+            resume_receiver(function, &view, queue, &words)?;
+            let ring = place(function, &ids.tx_ring(), queue);
+            let sent = kept::tx(&words, queue).found(&view, &ring);
+            let why = "not what a transmitter leaves";
+            found.push(sent.ok_or_else(|| field("kept.tx", queue, why))?);
+        }
+    }
+    function.irq.lock().set_masks(ims?, eims?)?;
     let again = function.kept.set(words.clone());
     check(again.is_ok(), "kept", 1u32, "it keeps words already")?;
+    // Nothing fails from here on.
     let nowhere = Arc::new(Nowhere::default());
-    for queue in 0..queues {
-        resume_receiver(function, &env.memory.view(), queue, &words)?;
-        resume_transmitter(function, env, queue, &nowhere)?;
+    for (queue, found) in (0..).zip(found) {
+        resume_transmitter((function, &words), env, (queue, found), &nowhere);
     }
-    let [ims, eims] = masks;
     let mut irq = function.irq.lock();
-    irq.set_masks(ims?, eims?)?;
     // What was raised and not heard is raised again; what was heard, too.
     let all = ((1u32 << queues) - 1) as u16;
     let causes = Causes {
@@ -166,11 +146,12 @@ pub(super) fn go_on(function: &Arc<Function>, env: &Env, words: Kept) -> Result<
         ..Causes::default()
     };
     irq.raise(env, causes);
+    irq.raise_all(env);
     drop(irq);
     // Until the accesses are made again that were not answered.
     function.hold_receiver();
     function.setup.changed();
-    Ok(nowhere.0.load(Ordering::Relaxed))
+    Ok(nowhere.taken())
 }
 
 /// Where a ring of a queue is, whatever its head and its tail are.
@@ -204,21 +185,16 @@ fn resume_receiver(
 
 /// Puts the transmitter of a queue where it stands, and passes over what it may have sent.
 fn resume_transmitter(
-    function: &Arc<Function>,
+    (function, words): (&Arc<Function>, &Kept),
     env: &Env,
-    queue: u32,
+    (queue, found): (u32, Found<[Context; 2]>),
     nowhere: &Arc<Nowhere>,
-) -> Result<(), StateError> {
+) {
     let (file, ids) = (&function.file, function.ids);
-    let (Some(kept), Some(own)) = (
-        function.tx_kept(queue),
-        function.queues.get(queue as usize),
-    ) else {
-        return Ok(());
+    let Some(own) = function.queues.get(queue as usize) else {
+        return;
     };
-    let ring = place(function, &ids.tx_ring(), queue);
-    let found = kept.found(&env.memory.view(), &ring);
-    let found = found.ok_or_else(|| field("kept.tx", queue, "not what a transmitter leaves"))?;
+    let kept = kept::tx(words, queue);
     kept.settle(&found);
     let Found {
         head,
@@ -259,6 +235,5 @@ fn resume_transmitter(
     if let Some(at) = head_to {
         let _ = env.memory.view().write_release(at, &head.to_le_bytes());
     }
-    Ok(())
 }
 

@@ -228,7 +228,15 @@ impl Window for VfControl {
         let Some(Found { id, element }) = function.file.table().find(offset) else {
             return;
         };
-        let told = [r::VTEIMS, r::VTEIMC, r::VTEITR, r::VTEICR, r::RDT, r::TDT];
+        let told = [
+            r::VTEIMS,
+            r::VTEIMC,
+            r::VTEITR,
+            r::VTEICR,
+            r::VTEICS,
+            r::RDT,
+            r::TDT,
+        ];
         self.changed |= !told.contains(&id);
         if let Some(work) = function.write_queue(env, id, element, value) {
             self.work.tx |= work.tx;
