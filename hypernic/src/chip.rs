@@ -257,11 +257,19 @@ impl RunningChip {
         }
     }
 
-    /// The same, for the VF to keep. `None`: as above.
-    pub(crate) fn granted_to(&self, vf: u32) -> Option<Box<dyn Granted>> {
-        match &self.pf {
-            Pf::Software(runner) => Some(Box::new(granted::OfVf::new(runner, vf))),
-            Pf::Guest(_) => None,
+    /// What a function has to keep, for a process that goes on with it, of what the chip knows.
+    pub(crate) fn granted_to(&self, owner: Owner) -> Option<Box<dyn Granted>> {
+        match (&self.pf, owner) {
+            (Pf::Software(runner), Owner::Vf(vf)) => {
+                Some(Box::new(granted::OfVf::new(runner, vf)))
+            }
+            (Pf::Software(_), Owner::Pf) => None,
+            (Pf::Guest(guest), Owner::Vf(vf)) => {
+                Some(Box::new(granted::OfChannel(guest.channel(vf)?)))
+            }
+            (Pf::Guest(guest), Owner::Pf) => {
+                Some(Box::new(granted::OfHub(Arc::clone(guest.hub()))))
+            }
         }
     }
 

@@ -157,7 +157,10 @@ impl Host {
         for chip in &config.chips {
             self.add_chip(chip)?;
         }
-        for nic in &config.nics {
+        // A guest's PF before its VFs: one that goes on without it would be told that it is in reset.
+        let (pfs, others): (Vec<_>, Vec<_>) =
+            config.nics.iter().partition(|nic| nic.rules.is_some());
+        for nic in pfs.into_iter().chain(others) {
             if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
                 // There is no answer for a driver of a ring that says "I am not here".
                 tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");

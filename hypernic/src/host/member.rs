@@ -62,12 +62,9 @@ impl<'a> ChipMember<'a> {
             .attach(&self.config.name, self.owner, toward_guest)
     }
 
-    /// What the chip knows of a VF and no other process does.
+    /// What the chip knows of it and no other process does.
     pub(super) fn granted(&self) -> Option<Box<dyn Granted>> {
-        match self.owner {
-            Owner::Vf(vf) => self.chip.granted_to(vf),
-            Owner::Pf => None,
-        }
+        self.chip.granted_to(self.owner)
     }
 
     /// It is about to go on as the VF that was granted this by the process before.

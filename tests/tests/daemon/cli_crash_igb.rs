@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
 use drivers::igb::Igb;
+use drivers::igbpf;
 use drivers::igbvf::Vf;
 use hypernic_tests::{Daemon, LONG, Launch, scratch};
 
@@ -129,7 +130,7 @@ fn talk(nic: &mut dyn Nic, peer: [u8; 6], seen: &Seen, stop: &AtomicBool) {
 }
 
 /// Has workers killed while two guests talk. None of it may stop, come twice, or in another order.
-fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], kills: u32) {
+fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, kills: u32) {
     let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let mut chance = Chance(seed.as_nanos() as u64 | 1);
     println!("seed {}", chance.0);
@@ -172,7 +173,7 @@ fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], kills: u32) {
     }
     let log = daemon.log();
     let went_on = log.matches("goes on where").count();
-    assert_eq!(went_on, 2 * kills as usize, "{log}");
+    assert_eq!(went_on, all * kills as usize, "{log}");
     assert!(!log.contains("VMM disconnected"), "{log}");
 }
 
@@ -200,7 +201,7 @@ fn pfs(count: u32) {
         let ([a, b, c, d], [e, f, ..]) = (word(0x5400), word(0x5404));
         Box::new(Pf(igb, [a, b, c, d, e, f]))
     };
-    kills(&mut daemon, names.map(nic), count);
+    kills(&mut daemon, names.map(nic), 2, count);
     assert!(daemon.stop().unwrap().success());
 }
 
@@ -219,8 +220,52 @@ fn vfs(count: u32) {
         Vf::new(SocketBus::connect(path).unwrap()).unwrap()
     };
     let nics: [Box<dyn Nic>; 2] = [Box::new(vf("vf0")), Box::new(vf("vf1"))];
-    kills(&mut daemon, nics, count);
+    kills(&mut daemon, nics, 2, count);
     assert!(daemon.stop().unwrap().success());
+}
+
+/// A PF that a guest drives, two VFs that it controls, and their guests.
+fn vfs_of_a_guests_pf(count: u32) {
+    let dir = scratch().unwrap();
+    let file = dir.path().join("host.toml");
+    let (socket, sockets) = (dir.path().join("p0"), dir.path().join("vf{}"));
+    let toml = format!(
+        "keeper = true\n[[switch]]\nname = \"lan\"\n[[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 2\n\
+         pf = \"guest\"\nsocket-path = {socket:?}\nvf-socket-path = {sockets:?}\nport = \"switch:lan\"\n"
+    );
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().env("HYPERNIC_TEST_LIFE_MS", "0");
+    let mut daemon = launch.arg("serve").arg(&file).start().unwrap();
+    let macs = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2]];
+    let bus = SocketBus::connect(&socket).unwrap();
+    let mut pf = igbpf::Pf::new(bus, [2, 0, 0, 0, 7, 0], &macs).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serves = scope.spawn(|| {
+            let mut resets = 0;
+            while !stop.load(Ordering::Acquire) {
+                let heard = pf.serve().expect("it is there");
+                let reset = |heard: &&igbpf::Heard| matches!(heard, igbpf::Heard::Reset(_));
+                resets += heard.iter().filter(reset).count();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            resets
+        });
+        let vf = |name: &str| -> Box<dyn Nic> {
+            let bus = SocketBus::connect(dir.path().join(name)).unwrap();
+            Box::new(Vf::new(bus).unwrap())
+        };
+        kills(&mut daemon, ["vf0", "vf1"].map(vf), 3, count);
+        stop.store(true, Ordering::Release);
+        let resets = serves.join().expect("its guest is content");
+        assert!(resets <= 4, "{resets} resets, and each VF was reset at its start");
+    });
+    assert!(daemon.stop().unwrap().success());
+}
+
+#[test]
+fn guests_with_vfs_of_a_guests_pf_go_on_whenever_the_worker_is_killed() {
+    vfs_of_a_guests_pf(8);
 }
 
 #[test]
@@ -238,4 +283,5 @@ fn guests_with_vfs_go_on_whenever_the_worker_is_killed() {
 fn long_guests_with_an_82576_or_vfs_go_on_whenever_the_worker_is_killed() {
     pfs(250);
     vfs(250);
+    vfs_of_a_guests_pf(250);
 }

@@ -305,6 +305,7 @@ impl Window for Registers {
             return value;
         }
         if let Some(value) = self.read_vf_control(id, element) {
+            self.changed |= id == r::WVBR;
             return value;
         }
         let stored = function.file.get_at(id, element);
@@ -533,6 +534,8 @@ impl Control for Registers {
     }
 
     fn attend(&mut self, env: &Env) {
+        // A VF that was reset has lost what was allowed to it.
+        self.changed = true;
         self.hear(env);
     }
 
@@ -555,12 +558,9 @@ impl Control for Registers {
     }
 
     fn keep(&mut self, words: Kept) -> bool {
-        // What it shares with VFs is kept nowhere yet.
-        if self.hub.is_some() || self.function.kept.set(words).is_err() {
-            return false;
-        }
+        let ours = self.function.kept.set(words).is_ok();
         self.function.note_all();
-        true
+        ours
     }
 
     fn take_changed(&mut self) -> bool {

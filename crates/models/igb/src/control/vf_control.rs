@@ -386,12 +386,9 @@ impl Control for VfControl {
     }
 
     fn keep(&mut self, words: Kept) -> bool {
-        // What a PF with registers does to it is kept nowhere yet.
-        if self.channel.is_of_registers() || self.function.kept.set(words).is_err() {
-            return false;
-        }
+        let ours = self.function.kept.set(words).is_ok();
         self.function.note_all();
-        true
+        ours
     }
 
     fn take_changed(&mut self) -> bool {

@@ -147,7 +147,7 @@ impl VfControl {
         drop((transmitters, receivers));
         self.channel.show(*statistics);
         self.ahead = timer.wrapping_sub(now);
-        self.channel.mailbox(|live| *live = mailbox);
+        self.channel.load(mailbox);
         // What was begun is gone on with.
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);
