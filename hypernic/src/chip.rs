@@ -260,9 +260,7 @@ impl RunningChip {
     /// What a function has to keep, for a process that goes on with it, of what the chip knows.
     pub(crate) fn granted_to(&self, owner: Owner) -> Option<Box<dyn Granted>> {
         match (&self.pf, owner) {
-            (Pf::Software(runner), Owner::Vf(vf)) => {
-                Some(Box::new(granted::OfVf::new(runner, vf)))
-            }
+            (Pf::Software(runner), Owner::Vf(vf)) => Some(Box::new(granted::OfVf::new(runner, vf))),
             (Pf::Software(_), Owner::Pf) => None,
             (Pf::Guest(guest), Owner::Vf(vf)) => {
                 Some(Box::new(granted::OfChannel(guest.channel(vf)?)))

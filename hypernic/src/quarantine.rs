@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Kept, Nanos, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit, Work,
+    Control, Env, Kept, Nanos, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit,
+    Work,
 };
 
 /// Whether the NIC of that name is in quarantine.

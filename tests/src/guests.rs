@@ -66,12 +66,7 @@ pub fn bring_up_static(guest: &Guest, mac: &str, address: &str) -> Result<Link> 
 ///
 /// # Errors
 /// As that.
-pub fn bring_up_static_with(
-    guest: &Guest,
-    driver: &str,
-    mac: &str,
-    address: &str,
-) -> Result<Link> {
+pub fn bring_up_static_with(guest: &Guest, driver: &str, mac: &str, address: &str) -> Result<Link> {
     let interface = load(guest, driver, mac)?;
     guest.run(&format!(
         "ip addr add {address} dev {interface}; ip link set {interface} up"

@@ -258,7 +258,10 @@ fn vfs_of_a_guests_pf(count: u32) {
         kills(&mut daemon, ["vf0", "vf1"].map(vf), 3, count);
         stop.store(true, Ordering::Release);
         let resets = serves.join().expect("its guest is content");
-        assert!(resets <= 4, "{resets} resets, and each VF was reset at its start");
+        assert!(
+            resets <= 4,
+            "{resets} resets, and each VF was reset at its start"
+        );
     });
     assert!(daemon.stop().unwrap().success());
 }

@@ -228,7 +228,10 @@ fn publish<'v>(
     let (mut first, mut second) = (first, second);
     let mut faults = 0;
     loop {
-        let n = by.cut(second).clamp(1, second.len().max(1)).min(second.len());
+        let n = by
+            .cut(second)
+            .clamp(1, second.len().max(1))
+            .min(second.len());
         let (here, rest) = second.split_at(n);
         let (here_first, rest_first) = first.split_at(first.len().min(n));
         let says = || match here_first {

@@ -272,8 +272,8 @@ impl Host {
             let tx = word(a, 16 + queue as usize);
             let (head, next, marked) = (tx & 0xffff, tx >> 16 & 0xffff, tx >> 32 & 0xffff);
             let second = |at: u64| tx_descriptor(queue, at) + 8;
-            let waits = tx >> 61 & 1 != 0
-                && a.word(second(marked)) >> 32 & 0xf == u64::from(TX_MARK);
+            let waits =
+                tx >> 61 & 1 != 0 && a.word(second(marked)) >> 32 & 0xf == u64::from(TX_MARK);
             if open(tx) && tx >> 62 & 1 == 0 && waits {
                 let mut at = head;
                 while at != next {
@@ -289,7 +289,10 @@ impl Host {
 
     fn revive(&mut self, steps: u64) {
         let went = living(steps, || {
-            let lost = self.sides.iter_mut().map(|side| side.revive().expect("sound"));
+            let lost = self
+                .sides
+                .iter_mut()
+                .map(|side| side.revive().expect("sound"));
             lost.sum::<u64>()
         });
         match went {

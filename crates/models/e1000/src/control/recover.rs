@@ -86,8 +86,13 @@ impl Registers {
         chip.file.set(r::RDH, head);
         let ring = place([r::TDBAL, r::TDBAH, r::TDLEN], 0);
         let found = kept::sent(&words).found(&view, &ring);
-        let found =
-            found.ok_or_else(|| field("kept.tx", words.get(kept::TX), "not what a transmitter leaves"))?;
+        let found = found.ok_or_else(|| {
+            field(
+                "kept.tx",
+                words.get(kept::TX),
+                "not what a transmitter leaves",
+            )
+        })?;
         drop(view);
         lost += self.resume_transmitter(env, found, &words)?;
         // What was raised and not heard is raised again; what was heard, too.

@@ -53,7 +53,11 @@ impl tx::Carried for Contexts {
     const KEEPS: u8 = 0;
 
     fn word(&self, at: usize) -> u64 {
-        let context = if at < 2 { &self.segmenting } else { &self.plain };
+        let context = if at < 2 {
+            &self.segmenting
+        } else {
+            &self.plain
+        };
         words_of(context)[at & 1]
     }
 

@@ -233,4 +233,3 @@ fn resume_transmitter(
         let _ = env.memory.view().write_release(at, &head.to_le_bytes());
     }
 }
-

@@ -289,7 +289,8 @@ impl Receiver {
             }
             if self.kind == Kind::Split {
                 let header = (first >> 21) as usize & 0x3ff;
-                self.begun.extend(side.bytes(Self::buffer(self.next) + 0x400, header));
+                self.begun
+                    .extend(side.bytes(Self::buffer(self.next) + 0x400, header));
             }
             self.begun.extend(side.bytes(Self::buffer(self.next), len));
             if status & 2 != 0 {

@@ -135,7 +135,13 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         way.judged,
         run.lens(),
     ) {
-        (None, None) => fill_run(view, ours, run, longest, (of_length(way.words, longest), by)),
+        (None, None) => fill_run(
+            view,
+            ours,
+            run,
+            longest,
+            (of_length(way.words, longest), by),
+        ),
         (None, Some(_)) => {
             let words = (Words::Both(way.words), PKT_LEN_AT, 0);
             fill_lengths(view, ours, run, words, by)
