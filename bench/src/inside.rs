@@ -115,6 +115,13 @@ fn memory_len(spec: &Spec) -> u64 {
     BUFFERS - RAM + 2 * u64::from(spec.ring) * spec.stride().max(PAGE) as u64
 }
 
+/// Has a NIC keep what it needs to go on after its process died, for as long as the program runs.
+fn keep(nic: &mut model::Nic) {
+    let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
+    let kept = model::Kept::new(words, Arc::new(()));
+    assert!(nic.control.keep(kept), "it can");
+}
+
 impl Guest {
     fn new(switch: &Switch, number: u16, spec: &Spec) -> Guest {
         let env = Env {
@@ -133,16 +140,16 @@ impl Guest {
             });
             let mut nic = igb::vf(&igb::Config::new(mac(number)), channel);
             nic.control.attend(&env);
+            if spec.kept {
+                keep(&mut nic);
+            }
             nic
         } else {
             let mut config = e1000::Config::new(mac(number));
             config.negotiation = std::time::Duration::ZERO;
             let mut nic = e1000::new(config);
             if spec.kept {
-                // For as long as the program runs.
-                let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
-                let kept = model::Kept::new(words, Arc::new(()));
-                assert!(nic.control.keep(kept), "an 82540EM can");
+                keep(&mut nic);
             }
             nic
         };

@@ -21,6 +21,7 @@ use vale::{Keeper, PortConfig, Switch};
 use crate::config::{ChipConfig, PfOwner, VfConfig};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::nic::Granted;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -253,6 +254,20 @@ impl RunningChip {
         match &self.pf {
             Pf::Software(runner) => runner.granted(vf).map(granted::seal),
             Pf::Guest(_) => None,
+        }
+    }
+
+    /// What a function has to keep, for a process that goes on with it, of what the chip knows.
+    pub(crate) fn granted_to(&self, owner: Owner) -> Option<Box<dyn Granted>> {
+        match (&self.pf, owner) {
+            (Pf::Software(runner), Owner::Vf(vf)) => Some(Box::new(granted::OfVf::new(runner, vf))),
+            (Pf::Software(_), Owner::Pf) => None,
+            (Pf::Guest(guest), Owner::Vf(vf)) => {
+                Some(Box::new(granted::OfChannel(guest.channel(vf)?)))
+            }
+            (Pf::Guest(guest), Owner::Pf) => {
+                Some(Box::new(granted::OfHub(Arc::clone(guest.hub()))))
+            }
         }
     }
 

@@ -22,6 +22,7 @@ use program::log::Limit;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
+pub(crate) use self::lifeline::Granted;
 use self::sink::{Hint, NicSink};
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
@@ -75,14 +76,13 @@ pub(crate) struct NewNic {
 }
 
 impl NewNic {
-    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker.
+    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker, with what its chip has granted it.
     pub(crate) fn over_vfio_user(
-        nic: Nic,
-        nvm: Option<NvmFile>,
+        (nic, nvm): (Nic, Option<NvmFile>),
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
-        lasts: bool,
+        (lasts, granted): (bool, Option<Box<dyn Granted>>),
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -102,6 +102,7 @@ impl NewNic {
             sink,
             irq: Some(irq),
             door: Box::new(move |engine| {
+                let lasts = (lasts, granted);
                 Box::new(VfioDoor::new(server, control, nvm, engine, lasts))
             }),
         }

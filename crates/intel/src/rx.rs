@@ -9,6 +9,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod words;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
@@ -16,7 +17,7 @@ pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use publish::Publish;
 pub use run::{
-    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, Words, fill_lengths, fill_one,
-    fill_run,
+    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, fill_lengths, fill_one, fill_run,
 };
+pub use words::{Firsts, Says, Words};
 pub use writer::{Room, Storage, Writer};

@@ -12,6 +12,7 @@ use wire::{SimpleV4, Sum};
 
 use crate::ring::{Ring, SIZE};
 use crate::rx::publish::Publish;
+use crate::rx::words::{Firsts, Says, Words};
 use crate::verdict::verdict_of;
 
 /// Descriptors read ahead of the copies, so that their buffers' first lines are under way.
@@ -24,6 +25,9 @@ pub trait Filler {
     /// Copies frames, each from a place to a place. Returns how many from the front were; it ends at one that is not for
     /// this.
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize;
+
+    /// What the descriptors of the `n` frames just copied say.
+    fn says(&self, n: usize) -> Says<'_>;
 
     /// Writes back `n` descriptors of the frames just copied, from number `from` on; the first descriptor is at `at`.
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool;
@@ -61,32 +65,23 @@ impl<'r> Frames<'r> {
     }
 }
 
-/// What a done descriptor of a run says, where all say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
-    /// The address stays; this is the second word.
-    Second(u64),
-    /// Both words.
-    Both([u64; 2]),
-}
-
 /// Where the descriptor is that is `n` behind the one at `at`.
 #[inline(always)]
 pub(super) fn behind(at: u64, n: usize) -> u64 {
     at.wrapping_add(n as u64 * SIZE)
 }
 
-/// Has `write` write back `n` descriptors, the first of which has the number and the address `first`: it is told where to begin, and
-/// how many. Whether it did.
+/// Has `write` write back `n` descriptors, the first of which has the number and the address `first`, and which say so: it is told
+/// where to begin, and how many. Whether it did.
 #[inline(always)]
-pub(super) fn publish(
+pub(super) fn publish<'s>(
     to: &impl Publish,
     view: &View<'_>,
     (ring, at): (&Ring, u64),
-    n: usize,
+    (n, says): (usize, impl FnOnce() -> Says<'s>),
     write: impl Fn(usize, usize) -> bool,
 ) -> bool {
-    let done = match to.begins(view, (ring.head, at), n) {
+    let done = match to.begins(view, (ring.head, at), n, says) {
         true => (n == 1 || write(1, n - 1)) && write(0, 1),
         false => write(0, n),
     };
@@ -102,6 +97,11 @@ impl Filler for Words {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         copy_run((from.from, from.at), from.heads, (to, to_at))
+    }
+
+    #[inline(always)]
+    fn says(&self, _: usize) -> Says<'_> {
+        Says::Same(*self)
     }
 
     #[inline(always)]
@@ -146,6 +146,15 @@ impl Filler for Lengths {
             *to = word | (u64::from(*len) + self.more as u64) << self.shift;
         }
         copied
+    }
+
+    #[inline(always)]
+    fn says(&self, n: usize) -> Says<'_> {
+        let firsts = match self.words {
+            Words::Second(_) => Firsts::Stay,
+            Words::Both([first, _]) => Firsts::Same(first),
+        };
+        Says::Each(firsts, &self.second[..n.min(AHEAD)])
     }
 
     #[inline(always)]
@@ -276,6 +285,16 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler f
             done += 1;
         }
         done
+    }
+
+    #[inline(always)]
+    fn says(&self, n: usize) -> Says<'_> {
+        let n = n.min(AHEAD);
+        let firsts = match self.both {
+            true => Firsts::Each(&self.first[..n]),
+            false => Firsts::Stay,
+        };
+        Says::Each(firsts, &self.second[..n])
     }
 
     #[inline(always)]
@@ -436,7 +455,7 @@ pub fn fill_one(
     }
     let window = view.write_window(first)?;
     // Of one descriptor the first is the last.
-    by.begins(view, (ring.head, first), 1);
+    by.begins(view, (ring.head, first), 1, || filler.says(1));
     let done = filler.write_back(&window, first, 0, 1);
     by.ended(if done { ring.behind(1) } else { ring.head });
     done.then_some(Filled {
@@ -474,7 +493,8 @@ fn fill<const N: usize>(
         let copied = filler.copy(frames, &to, &places[..found]);
         let write = |window: WriteWindow<'_>| {
             let write = |from, n| filler.write_back(&window, first, from, n);
-            publish(by, view, (&ring, first), copied, write)
+            let says = || filler.says(copied);
+            publish(by, view, (&ring, first), (copied, says), write)
         };
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;

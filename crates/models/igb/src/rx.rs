@@ -32,10 +32,12 @@ use model::{Env, Receive};
 use crate::core::function::{Function, count};
 use crate::core::inside::Inside;
 use crate::core::irq::Causes;
+use crate::core::kept;
 use crate::core::queue::{QUEUES_OF_PAGE, TAIL};
 use crate::core::stats::{Stat, Tally};
 use crate::regs::bits::icr;
 use crate::rx::enqueue::Rx;
+use crate::rx::shape::Shape;
 use crate::rx::writer::Outcome;
 
 /// The receive part of a function.
@@ -102,6 +104,7 @@ impl Receive for Receiver {
         if let Some(tail) = tail {
             // The register side takes it once more, and counts it.
             function.file.put(own.rx_tail, tail & TAIL);
+            function.note_word(kept::tail(false, queue), tail & TAIL);
         }
         drop(lock);
         function.let_go(queue);
@@ -135,6 +138,11 @@ impl Inside for Receiver {
     fn pool_sent(&self, env: &Env, frame: &Frame<'_>, pools: u32) {
         deliver_inside(&self.function, env, frame, pools);
     }
+}
+
+/// Whether descriptors have the address of a header buffer too.
+pub(crate) fn splits(srrctl: u32) -> bool {
+    Shape::of(srrctl, 0).is_some_and(|shape| shape.splits())
 }
 
 /// Counts frames as missed that found no room and that their sender does not keep.

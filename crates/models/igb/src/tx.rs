@@ -85,6 +85,38 @@ impl<I: Inside> Sender<I> {
     }
 }
 
+/// Where a queue's head is written to, in place of a bit in each descriptor.
+pub(crate) fn head_to(function: &Function, queue: u32) -> Option<u64> {
+    TxPlan::make(function, queue).head_to
+}
+
+impl<I: Inside> Sender<I> {
+    /// One turn of a queue, whatever else there is to do, of which nothing is heard.
+    pub(crate) fn pass_over(&mut self, env: &Env, to: &dyn Sink, queue: u32) {
+        let view = env.memory.view();
+        let mut scratch = None;
+        let mut call = Call {
+            function: &self.function,
+            inside: &*self.inside,
+            env,
+            view: &view,
+            to,
+            loopback: false,
+            budget: MAX_BATCH,
+            room: TURN_BYTES,
+            walked: 0,
+            causes: Causes::default(),
+            moved: Moved::default(),
+        };
+        self.turns.waiting = 1 << queue;
+        let _ = self.turns.turn(&mut call, queue, &mut 0, &mut scratch);
+        self.turns.store.give_back(&SHELF);
+        if let Some(scratch) = scratch {
+            Scratch::end(scratch);
+        }
+    }
+}
+
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -375,6 +407,12 @@ impl Turns {
         let batch = &scratch.batch;
         let offered = batch.len();
         let picks = &EACH[..offered];
+        if let Some(kept) = function.tx_kept(queue)
+            && let Some((next, reported)) = store.end()
+        {
+            let marked = reported.filter(|_| plan.head_to.is_none());
+            kept.begins::<Contexts>(call.view, ring, (next, marked), true);
+        }
         // Before it can have come anywhere: no frame arrives before it left.
         let timed = matches!(function.kind, FunctionKind::Pf) && store.is_timed();
         let leaving = timed.then(|| call.env.clock.now());
@@ -399,6 +437,7 @@ impl Turns {
         );
         if let Some(leaving) = leaving.filter(|_| done.stamp) {
             function.ptp.lock().sent(&function.file, leaving);
+            function.touched.store(true, Ordering::Release);
         }
         call.finished(queue, ring, done);
         *walked = walked.saturating_add(done.moved);

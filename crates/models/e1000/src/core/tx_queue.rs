@@ -9,7 +9,6 @@ use intel::{Planned, RingIds, RingPlace};
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
-use crate::core::kept::TxKept;
 use crate::regs as r;
 
 /// The registers of the ring.
@@ -42,8 +41,6 @@ pub(crate) struct TxState {
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Borrowed<Contexts>,
-    /// What of it outlives the process.
-    pub(crate) kept: TxKept,
 }
 
 /// What the registers say, as long as the set-up is the same.

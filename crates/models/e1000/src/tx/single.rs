@@ -11,6 +11,8 @@ use intel::tx::Single;
 use model::Env;
 
 use crate::core::chip::Chip;
+use crate::core::context::Contexts;
+use crate::core::kept;
 use crate::core::tx_queue::{TxPlan, TxState};
 use crate::irq::Event;
 use crate::regs::bits::cause;
@@ -47,14 +49,14 @@ pub(crate) fn send(
     let counters = &chip.counters;
     count_alone(&counters.tx_desc_fetched, 1);
     let (next, report) = (ring.next(ring.head), single.is_reported());
-    let kept = chip.kept.get();
+    let kept = chip.kept.get().map(kept::sent);
     if let Some(kept) = kept {
         let marked = report.then_some(ring.head);
-        (state.kept).begins((kept, view), &ring, next, marked, false);
+        kept.begins::<Contexts>(view, &ring, (next, marked), false);
     }
     if to.deliver_run(&run).is_none_or(|taken| taken == 0) {
         if let Some(kept) = kept {
-            state.kept.stands(kept, ring.head);
+            kept.stands(ring.head);
         }
         state.runs.failed();
         return None;
@@ -67,7 +69,7 @@ pub(crate) fn send(
     count_alone(&counters.tx_bytes, len as u64);
     single.write_back(view, &ring, &counters.tx_dma_fault);
     if let Some(kept) = kept {
-        state.kept.stands(kept, next);
+        kept.stands(next);
     }
     plan.place.set_head(&chip.file, next);
     // As `moved` has it for one descriptor that was the last.

@@ -10,6 +10,8 @@ use intel::tx::{End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
+use crate::core::context::Contexts;
+use crate::core::kept;
 use crate::core::tx_queue::{SHELF, TxPlan, TxState};
 use crate::regs as r;
 use crate::rx::Excess;
@@ -139,13 +141,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         let (ring, limits) = (&work.ring, (work.limit, self.room));
         let world = (self.chip, self.env, self.to);
         let memory = (self.view, self.page);
-        let Some(sent) = run::send(
-            world,
-            memory,
-            (ring, work.left, plan.low),
-            limits,
-            &state.kept,
-        ) else {
+        let Some(sent) = run::send(world, memory, (ring, work.left, plan.low), limits) else {
             state.runs.failed();
             return Step::Again;
         };
@@ -205,7 +201,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         if let Some(kept) = chip.kept.get()
             && let Some((next, reported)) = store.end()
         {
-            (state.kept).begins((kept, self.view), &ring, next, reported, true);
+            kept::sent(kept).begins::<Contexts>(self.view, &ring, (next, reported), true);
         }
         let taken = offer(chip, self.env, to, plan.loopback, batch);
         let memory = (self.view, self.page);

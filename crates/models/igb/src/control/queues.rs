@@ -1,6 +1,7 @@
 //! Writes to the registers of queues, of either kind of function.
 
 use crate::core::function::{Function, count};
+use crate::core::kept;
 use crate::core::queue::{TAIL, TxState};
 use crate::regs::bits::xdctl;
 use model::{Env, Work};
@@ -29,6 +30,7 @@ impl Function {
     fn tx_tail(&self, queue: u32, value: u32) -> Option<Work> {
         let own = self.queues.get(queue as usize)?;
         self.file.put(own.tx_tail, value & TAIL);
+        self.note_word(kept::tail(true, queue), value & TAIL);
         count(&self.counters.tx_doorbells, 1);
         self.ring(queue);
         Some(Work {
@@ -41,6 +43,7 @@ impl Function {
     fn rx_tail(&self, env: &Env, queue: u32, value: u32) -> Option<Work> {
         let own = self.queues.get(queue as usize)?;
         self.file.put(own.rx_tail, value & TAIL);
+        self.note_word(kept::tail(false, queue), value & TAIL);
         count(&self.counters.rx_doorbells, 1);
         if self.adapts {
             self.irq.lock().refilled(env, queue);
@@ -66,11 +69,14 @@ impl Function {
         if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
             // Those who fill buffers of the ring it was finish first.
             let _rx = queue.rx.lock();
+            self.hold_receiver();
             self.file.write(id, element, value);
             self.setup.changed();
+            self.note_rings(element, None);
             work.rx = true;
         } else if id == ids.rxdctl {
             let _rx = queue.rx.lock();
+            self.hold_receiver();
             self.file.write(id, element, value & !xdctl::SWFLSH);
             self.setup.changed();
             work.rx = true;
@@ -81,6 +87,9 @@ impl Function {
         {
             self.file.write(id, element, value);
             self.setup.changed();
+            if id == ids.tdh {
+                self.note_rings(element, Some(&queue.tx.lock()));
+            }
         } else if id == ids.txdctl {
             // What is under way ends before the driver reads that the queue is off.
             let mut tx = queue.tx.lock();
@@ -88,6 +97,7 @@ impl Function {
             let new = self.file.write(id, element, value & !xdctl::SWFLSH);
             if !old & new & xdctl::ENABLE != 0 {
                 *tx = TxState::default();
+                self.note_rings(element, Some(&tx));
             }
             // Before those that come next have the lock.
             self.setup.changed();

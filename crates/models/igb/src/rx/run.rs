@@ -16,6 +16,7 @@ use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
+use crate::core::kept::Publisher;
 use crate::core::stats::{Group, Many};
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
@@ -181,11 +182,13 @@ fn fill_single(
     if given == 0 {
         return None;
     }
+    // A buffer for a whole frame, and a descriptor for it.
+    let by = function.publisher(way.queue, false, 0);
     match way.judged {
-        None => fill_one(view, &ring, run, len, (of_length(way.words, len), &()))?,
+        None => fill_one(view, &ring, run, len, (of_length(way.words, len), &by))?,
         Some(rxcsum) => {
             let judged = JudgedOne::new((rxcsum, 0), true, judged(way.words));
-            fill_one(view, &ring, run, len, (judged, &()))?
+            fill_one(view, &ring, run, len, (judged, &by))?
         }
     };
     way.place.set_head(&function.file, ring.next(ring.head));
@@ -214,24 +217,24 @@ fn deliver_all(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
         let mut plan = function.run.lock();
         plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| match (
+        way.judged,
+        run.lens(),
+    ) {
         (None, None) => fill_run(
             view,
             ours,
             run,
             longest,
-            (of_length(way.words, longest), &()),
+            (of_length(way.words, longest), by),
         ),
-        (None, Some(_)) => fill_lengths(
-            view,
-            ours,
-            run,
-            (Words::Both(way.words), PKT_LEN_AT, 0),
-            &(),
-        ),
+        (None, Some(_)) => {
+            let words = (Words::Both(way.words), PKT_LEN_AT, 0);
+            fill_lengths(view, ours, run, words, by)
+        }
         (Some(rxcsum), _) => {
             let filler = Judged::new((rxcsum, 0), true, judged(way.words));
-            fill_run(view, ours, run, longest, (filler, &()))
+            fill_run(view, ours, run, longest, (filler, by))
         }
     };
     let count = |way: &RunWay, frames: u64| {
@@ -274,11 +277,11 @@ pub(crate) fn deliver_cut(
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| {
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
-        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), &())
+        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), by)
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.
@@ -296,7 +299,7 @@ pub(crate) fn deliver_cut(
 fn take(
     (function, env): (&Function, &Env),
     plan: impl FnOnce(u32) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay, &Publisher<'_>) -> Filled,
     count_all: impl FnOnce(&RunWay, u64) -> u64,
 ) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
@@ -314,7 +317,9 @@ fn take(
     };
     let filled = ring.map(|ring| {
         let given = ring.available();
-        let filled = fill(&view, (&ring, given), &way);
+        // Buffers for whole frames, and a descriptor for each.
+        let by = function.publisher(way.queue, false, 0);
+        let filled = fill(&view, (&ring, given), &way, &by);
         let frames = u64::from(filled.frames);
         if frames == 0 {
             return (given, filled, 0);

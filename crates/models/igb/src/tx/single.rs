@@ -13,7 +13,7 @@ use intel::tx::Single;
 
 use crate::core::function::Function;
 use crate::tx::Turns;
-use crate::tx::desc::Descs;
+use crate::tx::desc::{Contexts, Descs};
 use crate::tx::plan::TxPlan;
 
 /// A packet that was sent.
@@ -58,14 +58,23 @@ pub(crate) fn send(
     let run = single.run()?;
     let counters = &function.counters;
     count_alone(&counters.tx_desc_fetched, 1);
+    let (next, report) = (ring.next(ring.head), single.is_reported());
+    let kept = function.tx_kept(queue);
+    if let Some(kept) = &kept {
+        let marked = report.then_some(ring.head);
+        kept.begins::<Contexts>(view, &ring, (next, marked), false);
+    }
     if to.deliver_run(&run).is_none_or(|taken| taken == 0) {
+        if let Some(kept) = kept {
+            kept.stands(ring.head);
+        }
         turns.runs.failed();
         return None;
     }
     turns.runs.worked();
     turns.short = false;
-    let next = (queue + 1) % function.queues.len() as u32;
-    function.tx_next.store(next, Ordering::Relaxed);
+    let next_queue = (queue + 1) % function.queues.len() as u32;
+    function.tx_next.store(next_queue, Ordering::Relaxed);
     let len = single.bytes();
     function.stats.sent(1, len + FCS, single.group());
     count_alone(&counters.tx_frames, 1);
@@ -73,11 +82,14 @@ pub(crate) fn send(
     count_alone(&own.counts.tx_packets, 1);
     count_alone(&own.counts.tx_octets, len as u64);
     single.write_back(view, &ring, &counters.tx_dma_fault);
-    plan.place.set_head(&function.file, ring.next(ring.head));
+    if let Some(kept) = kept {
+        kept.stands(next);
+    }
+    plan.place.set_head(&function.file, next);
     Some(Sent {
         queue,
         cost: turns.fan_out.learn_one(),
-        report: single.is_reported(),
+        report,
         all: plan.place.tail(&function.file) == ring.tail,
         ring: ring.len,
     })
