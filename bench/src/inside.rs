@@ -60,9 +60,7 @@ impl RealTime {
     /// What a worker does in a turn, with its one reading of the clock.
     #[inline]
     fn in_turn(self, work: impl FnOnce()) {
-        turn::begin(self.now());
-        work();
-        turn::end();
+        turn::at(self.now(), work);
     }
 }
 

@@ -287,14 +287,12 @@ impl Worker {
                 if let Some(mark) = &self.mark {
                     mark.begin(member.0.kept);
                 }
-                frame::turn::begin(self.now);
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();
                     }
-                    body.turn(calls)
+                    frame::turn::at(self.now, || body.turn(calls))
                 }));
-                frame::turn::end();
                 if let Some(mark) = &self.mark {
                     mark.end();
                 }
