@@ -81,7 +81,7 @@ fn frames_go_both_ways_without_a_register_access() {
     host.stop();
 }
 
-/// Buffers that come back while frames are under way are found by who has the frames, without a look of the worker.
+/// There are never enough buffers, and those that come back come in memory.
 #[test]
 fn a_receiver_that_is_short_of_buffers_loses_no_frame_of_its_own_stream() {
     let dir = tempfile::tempdir().expect("directory");
@@ -98,8 +98,7 @@ fn a_receiver_that_is_short_of_buffers_loses_no_frame_of_its_own_stream() {
         }
         came += igb.receive(frame.len()).expect("it is there");
     }
-    let of = ["rx_tails_found", "rx_back_pressure", "doorbells", "turns"];
-    println!("{of:?}: {:?}", of.map(|name| counter(&host, name)));
+    assert!(counter(&host, "rx_back_pressure") > 0);
     assert_eq!(counter(&host, "rx_frames"), 20_000);
     host.stop();
 }
