@@ -6,6 +6,7 @@
 //! [`Pair::burst`] to call from a profiler or a counter. `hypernic-bench guest_to_guest --inside`
 //! prints the table ([`print`]).
 
+pub mod fleet;
 pub mod realtek;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 use ceiling::{Loop, thread_time};
 use eswitch::{Pool, VlanSet};
-use frame::{Batch, Caps, Cut, Run, Sink, Wake};
+use frame::{Batch, Caps, Cut, Run, Sink, Wake, turn};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
 };
@@ -40,11 +41,26 @@ const IFCS: u64 = 1 << 25;
 const TSE: u64 = 1 << 26;
 const RS: u64 = 1 << 27;
 const DEXT: u64 = 1 << 29;
+
+#[derive(Clone, Copy)]
 struct RealTime(Instant);
 
 impl Clock for RealTime {
     fn now(&self) -> Nanos {
         self.0.elapsed().as_nanos() as Nanos + 1_000_000_000
+    }
+}
+
+impl RealTime {
+    /// For a switch, as the daemon has it: in a turn, when that began.
+    fn of_turns(self) -> Arc<dyn Fn() -> Nanos + Send + Sync> {
+        Arc::new(move || turn::began().unwrap_or_else(|| self.now()))
+    }
+
+    /// What a worker does in a turn, with its one reading of the clock.
+    #[inline]
+    fn in_turn(self, work: impl FnOnce()) {
+        turn::at(self.now(), work);
     }
 }
 
@@ -87,8 +103,9 @@ struct Guest {
     given: Vec<u8>,
 }
 
-fn mac(number: u8) -> [u8; 6] {
-    [0x52, 0x54, 0, 0, 0, number]
+fn mac(number: u16) -> [u8; 6] {
+    let [a, b] = number.to_be_bytes();
+    [0x52, 0x54, 0, 0, a, b]
 }
 
 /// Bytes of a guest's memory.
@@ -96,8 +113,15 @@ fn memory_len(spec: &Spec) -> u64 {
     BUFFERS - RAM + 2 * u64::from(spec.ring) * spec.stride().max(PAGE) as u64
 }
 
+/// Has a NIC keep what it needs to go on after its process died, for as long as the program runs.
+fn keep(nic: &mut model::Nic) {
+    let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
+    let kept = model::Kept::new(words, Arc::new(()));
+    assert!(nic.control.keep(kept), "it can");
+}
+
 impl Guest {
-    fn new(switch: &Switch, number: u8, spec: &Spec) -> Guest {
+    fn new(switch: &Switch, number: u16, spec: &Spec) -> Guest {
         let env = Env {
             memory: memory(RAM, memory_len(spec)),
             irq: Arc::new(Silent),
@@ -114,16 +138,16 @@ impl Guest {
             });
             let mut nic = igb::vf(&igb::Config::new(mac(number)), channel);
             nic.control.attend(&env);
+            if spec.kept {
+                keep(&mut nic);
+            }
             nic
         } else {
             let mut config = e1000::Config::new(mac(number));
             config.negotiation = std::time::Duration::ZERO;
             let mut nic = e1000::new(config);
             if spec.kept {
-                // For as long as the program runs.
-                let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
-                let kept = model::Kept::new(words, Arc::new(()));
-                assert!(nic.control.keep(kept), "an 82540EM can");
+                keep(&mut nic);
             }
             nic
         };
@@ -157,7 +181,7 @@ impl Guest {
         guest
     }
 
-    fn set_up(&mut self, number: u8, spec: &Spec) {
+    fn set_up(&mut self, number: u16, spec: &Spec) {
         let on = PciState {
             bus_master: true,
             ..PciState::default()
@@ -238,7 +262,7 @@ impl Guest {
     }
 
     /// Puts frames for `to` into the whole transmit ring.
-    fn load(&self, from: u8, to: u8, spec: &Spec) {
+    fn load(&self, from: u16, to: u16, spec: &Spec) {
         let view = self.env.memory.view();
         if let Some(mss) = spec.mss {
             let mut bytes = frame(from, to, spec.size, spec);
@@ -253,7 +277,7 @@ impl Guest {
             let at = BUFFERS + i * spec.stride() as u64;
             let number = i as u32;
             let size = spec.mix.size(number, spec.size);
-            let bytes = frame(from, to + spec.mix.receiver(number) as u8, size, spec);
+            let bytes = frame(from, to + spec.mix.receiver(number) as u16, size, spec);
             view.write(at, &bytes).expect("inside of RAM");
             self.poke(TX_RING + i * 16, at);
             // The same in either's words: EOP, IFCS, RS.
@@ -317,7 +341,7 @@ impl Guest {
 }
 
 /// A frame of `size` bytes.
-fn frame(from: u8, to: u8, size: usize, spec: &Spec) -> Vec<u8> {
+fn frame(from: u16, to: u16, size: usize, spec: &Spec) -> Vec<u8> {
     let mut bytes = vec![0x5a; size];
     bytes[..6].copy_from_slice(&mac(to));
     bytes[6..12].copy_from_slice(&mac(from));
@@ -367,6 +391,8 @@ pub struct Pair {
     spec: Spec,
     from: Guest,
     to: Vec<Guest>,
+    clock: RealTime,
+    burst: u32,
     /// Looks after the switch's patience, as in the daemon.
     _keeper: Keeper,
 }
@@ -377,12 +403,11 @@ impl Pair {
     /// # Panics
     /// When the machine has no memory or thread left.
     pub fn new(spec: Spec) -> Pair {
-        let begun = Instant::now();
-        let clock = Arc::new(move || begun.elapsed().as_nanos() as u64 + 1_000_000_000);
+        let clock = RealTime(Instant::now());
         let switch = if spec.vf {
-            Switch::on_chip(SwitchConfig::default(), clock)
+            Switch::on_chip(SwitchConfig::default(), clock.of_turns())
         } else {
-            Switch::new(SwitchConfig::default(), clock)
+            Switch::new(SwitchConfig::default(), clock.of_turns())
         };
         let keeper = Keeper::start(&switch).expect("a thread");
         let mut to = Vec::new();
@@ -399,6 +424,8 @@ impl Pair {
             spec,
             from,
             to,
+            clock,
+            burst: spec.burst(),
             _keeper: keeper,
         };
         for _ in 0..2 * spec.ring {
@@ -407,11 +434,16 @@ impl Pair {
         pair
     }
 
-    /// One doorbell's worth: the sender hands over a burst, the receivers give as many buffers back.
+    /// One doorbell's worth: the sender hands over a burst, the receivers give as many buffers back. It is a turn, for which the
+    /// clock is read once.
     #[inline(never)]
     pub fn burst(&mut self) {
-        let (from, spec) = (&mut self.from, &self.spec);
-        let burst = spec.burst();
+        self.clock.in_turn(|| self.hand_over());
+    }
+
+    #[inline]
+    fn hand_over(&mut self) {
+        let (from, spec, burst) = (&mut self.from, &self.spec, self.burst);
         let first = from.tail;
         from.tail = (from.tail + burst * spec.descriptors()) % spec.transmit_ring();
         from.write(TDT, from.tail);

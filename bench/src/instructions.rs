@@ -18,11 +18,8 @@ const BURSTS: [u32; 2] = [50, 250];
 const RING: u32 = 256;
 
 fn cases() -> Vec<(&'static str, Spec)> {
-    let tso = Spec {
-        mss: Some(1460),
-        ..Spec::frames(65_000, RING, 1)
-    };
-    vec![
+    let tso = tso();
+    let mut cases = vec![
         ("82540EM, 60 bytes, one by one", Spec::frames(60, RING, 1)),
         (
             "82540EM, 60 bytes, bursts of 32",
@@ -65,26 +62,6 @@ fn cases() -> Vec<(&'static str, Spec)> {
             "82576 VFs, 60 bytes of UDP, bursts of 32",
             Spec::frames(60, RING, 32).between_vfs().of_udp(),
         ),
-        (
-            "82540EM with a keeper, 60 bytes, one by one",
-            Spec::frames(60, RING, 1).kept(),
-        ),
-        (
-            "82540EM with a keeper, 60 bytes, bursts of 32",
-            Spec::frames(60, RING, 32).kept(),
-        ),
-        (
-            "82540EM with a keeper, 60 bytes, bursts of 128",
-            Spec::frames(60, RING, 128).kept(),
-        ),
-        (
-            "82540EM with a keeper, 1514 bytes, bursts of 32",
-            Spec::frames(1514, RING, 32).kept(),
-        ),
-        (
-            "82540EM with a keeper, 64 KiB of TSO, per segment",
-            tso.kept(),
-        ),
         mixed("82540EM, imix, bursts of 32", Mix::Imix, false),
         mixed(
             "82540EM, to two in turn, bursts of 32",
@@ -106,6 +83,70 @@ fn cases() -> Vec<(&'static str, Spec)> {
             "82576 VFs, 64 flows to eight, bursts of 32",
             Mix::Flows,
             true,
+        ),
+        (
+            "82540EM, 60 bytes of UDP, one by one",
+            Spec::frames(60, RING, 1).of_udp(),
+        ),
+        (
+            "82576 VFs, 60 bytes of UDP, one by one",
+            Spec::frames(60, RING, 1).between_vfs().of_udp(),
+        ),
+    ];
+    cases.extend(kept());
+    cases
+}
+
+/// Large packets to be cut.
+fn tso() -> Spec {
+    Spec {
+        mss: Some(1460),
+        ..Spec::frames(65_000, RING, 1)
+    }
+}
+
+/// What runs between NICs that would go on after their process died.
+fn kept() -> Vec<(&'static str, Spec)> {
+    vec![
+        (
+            "82540EM with a keeper, 60 bytes, one by one",
+            Spec::frames(60, RING, 1).kept(),
+        ),
+        (
+            "82540EM with a keeper, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32).kept(),
+        ),
+        (
+            "82540EM with a keeper, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128).kept(),
+        ),
+        (
+            "82540EM with a keeper, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32).kept(),
+        ),
+        (
+            "82540EM with a keeper, 64 KiB of TSO, per segment",
+            tso().kept(),
+        ),
+        (
+            "82576 VFs with a keeper, 60 bytes, one by one",
+            Spec::frames(60, RING, 1).between_vfs().kept(),
+        ),
+        (
+            "82576 VFs with a keeper, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32).between_vfs().kept(),
+        ),
+        (
+            "82576 VFs with a keeper, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128).between_vfs().kept(),
+        ),
+        (
+            "82576 VFs with a keeper, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32).between_vfs().kept(),
+        ),
+        (
+            "82576 VFs with a keeper, UDP, bursts of 32",
+            Spec::frames(60, RING, 32).between_vfs().of_udp().kept(),
         ),
     ]
 }

@@ -21,6 +21,7 @@ mod lines;
 mod livelock;
 mod load;
 mod machine;
+mod misses;
 mod options;
 mod page;
 mod pairs;
@@ -172,6 +173,9 @@ fn main() -> ExitCode {
     } else if words.get(1).is_some_and(|w| w == instructions::WORD) {
         let words: Vec<_> = words[2..].iter().filter_map(|w| w.to_str()).collect();
         instructions::run(&words)
+    } else if words.get(1).is_some_and(|w| w == misses::WORD) {
+        let words: Vec<_> = words[2..].iter().filter_map(|w| w.to_str()).collect();
+        misses::run(&words)
     } else if words.get(1).is_some_and(|w| w == "work") {
         papers::work::run(&papers::work::Work::parse_from(&words[1..]))
     } else if words.get(1).is_some_and(|w| w == replot::WORD) {

@@ -75,7 +75,7 @@ pub struct Spec {
     pub udp: bool,
     /// Lengths and receivers. Whole frames only.
     pub mix: Mix,
-    /// NICs that would go on after their process died. 82540EMs only.
+    /// NICs that would go on after their process died.
     pub kept: bool,
 }
 

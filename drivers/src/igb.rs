@@ -24,7 +24,8 @@ const RX_RING: usize = 0x1000;
 const TX_BUFFER: usize = 0x2000;
 const RX_BUFFERS: usize = 0x1_0000;
 const BUFFER: usize = 2048;
-const RAM: usize = RX_BUFFERS + RING as usize * BUFFER;
+const TX_BUFFERS: usize = RX_BUFFERS + RING as usize * BUFFER;
+const RAM: usize = TX_BUFFERS + RING as usize * BUFFER;
 /// How long the link may take to come up.
 const LINK: Duration = Duration::from_secs(10);
 /// Buffers given back at once.
@@ -151,19 +152,40 @@ impl Igb {
             return Ok(false);
         }
         self.ram.write(TX_BUFFER, frame);
-        let len = frame.len() as u32;
         for _ in 0..count {
-            let at = TX_RING + 16 * self.tx_tail as usize;
-            let buffer = IOVA + TX_BUFFER as u64;
-            // Advanced data: EOP, IFCS, RS, DEXT.
-            let command = 1 << 24 | 1 << 25 | 1 << 27 | 1 << 29 | 3 << 20 | len;
-            self.ram.store_u64(at, buffer, Ordering::Relaxed);
-            self.ram.store_u32(at + 8, command, Ordering::Relaxed);
-            self.ram.store_u32(at + 12, len << 14, Ordering::Relaxed);
-            self.tx_tail = (self.tx_tail + 1) % RING;
+            self.post(TX_BUFFER, frame.len() as u32);
         }
         self.write(TX + TAIL, self.tx_tail)?;
         Ok(true)
+    }
+
+    /// Sends these frames, as many as there is room for, and rings once. Returns how many.
+    ///
+    /// # Errors
+    /// The NIC is gone.
+    pub fn send_all(&mut self, frames: &[Vec<u8>]) -> Result<usize, BusError> {
+        self.clean();
+        let used = self.tx_tail.wrapping_sub(self.tx_clean) % RING;
+        let room = (RING - 1 - used) as usize;
+        for frame in frames.iter().take(room) {
+            let buffer = TX_BUFFERS + self.tx_tail as usize * BUFFER;
+            self.ram.write(buffer, frame);
+            self.post(buffer, frame.len() as u32);
+        }
+        self.write(TX + TAIL, self.tx_tail)?;
+        Ok(frames.len().min(room))
+    }
+
+    /// Has a frame sent that is in a buffer, but for the tail.
+    fn post(&mut self, buffer: usize, len: u32) {
+        let at = TX_RING + 16 * self.tx_tail as usize;
+        // Advanced data: EOP, IFCS, RS, DEXT.
+        let command = 1 << 24 | 1 << 25 | 1 << 27 | 1 << 29 | 3 << 20 | len;
+        let buffer = IOVA + buffer as u64;
+        self.ram.store_u64(at, buffer, Ordering::Relaxed);
+        self.ram.store_u32(at + 8, command, Ordering::Relaxed);
+        self.ram.store_u32(at + 12, len << 14, Ordering::Relaxed);
+        self.tx_tail = (self.tx_tail + 1) % RING;
     }
 
     fn clean(&mut self) {
@@ -189,13 +211,37 @@ impl Igb {
     /// The NIC is gone.
     pub fn receive(&mut self, len: usize) -> Result<u32, BusError> {
         let mut frames = 0;
+        self.receive_each(|_, _, length| frames += u32::from(length == len))?;
+        Ok(frames)
+    }
+
+    /// The same, with the frames.
+    ///
+    /// # Errors
+    /// The NIC is gone.
+    pub fn receive_frames(&mut self) -> Result<Vec<Vec<u8>>, BusError> {
+        let mut frames = Vec::new();
+        self.receive_each(|ram, buffer, length| {
+            let mut frame = vec![0; length.min(BUFFER)];
+            ram.read(buffer, &mut frame);
+            frames.push(frame);
+        })?;
+        Ok(frames)
+    }
+
+    /// Shows each frame that has come: where it is, and its length.
+    fn receive_each(
+        &mut self,
+        mut each: impl FnMut(&SharedMem, usize, usize),
+    ) -> Result<(), BusError> {
         for _ in 0..RING {
             let at = RX_RING + 16 * self.rx_next as usize;
             if self.ram.load_u32(at + 8, Ordering::Acquire) & DONE == 0 {
                 break;
             }
             let length = self.ram.load_u32(at + 12, Ordering::Relaxed) & 0xffff;
-            frames += u32::from(length as usize == len);
+            let buffer = RX_BUFFERS + self.rx_next as usize * BUFFER;
+            each(&self.ram, buffer, length as usize);
             self.give(self.rx_next);
             self.rx_next = (self.rx_next + 1) % RING;
             self.rx_empty += 1;
@@ -205,7 +251,7 @@ impl Igb {
                 self.write(RX + TAIL, (self.rx_next + RING - 1) % RING)?;
             }
         }
-        Ok(frames)
+        Ok(())
     }
 
     /// The client, for what else there is to say to the NIC.

@@ -21,6 +21,7 @@ use vale::{Keeper, PortConfig, Switch};
 use crate::config::{ChipConfig, PfOwner, VfConfig};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::nic::Granted;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -87,8 +88,8 @@ impl RunningChip {
             port: config.port.to_string(),
             message,
         };
-        let now = Arc::clone(clock);
-        let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
+        let time = crate::time::of_turns(Arc::clone(clock));
+        let switch = Switch::on_chip(Default::default(), time);
         let keeper = Keeper::start(&switch).map_err(thread)?;
         let pf = match config.pf {
             PfOwner::Daemon => Pf::Software(
@@ -255,6 +256,20 @@ impl RunningChip {
         match &self.pf {
             Pf::Software(runner) => runner.granted(vf).map(granted::seal),
             Pf::Guest(_) => None,
+        }
+    }
+
+    /// What a function has to keep, for a process that goes on with it, of what the chip knows.
+    pub(crate) fn granted_to(&self, owner: Owner) -> Option<Box<dyn Granted>> {
+        match (&self.pf, owner) {
+            (Pf::Software(runner), Owner::Vf(vf)) => Some(Box::new(granted::OfVf::new(runner, vf))),
+            (Pf::Software(_), Owner::Pf) => None,
+            (Pf::Guest(guest), Owner::Vf(vf)) => {
+                Some(Box::new(granted::OfChannel(guest.channel(vf)?)))
+            }
+            (Pf::Guest(guest), Owner::Pf) => {
+                Some(Box::new(granted::OfHub(Arc::clone(guest.hub()))))
+            }
         }
     }
 

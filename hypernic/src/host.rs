@@ -157,7 +157,10 @@ impl Host {
         for chip in &config.chips {
             self.add_chip(chip)?;
         }
-        for nic in &config.nics {
+        // A guest's PF before its VFs: one that goes on without it would be told that it is in reset.
+        let (pfs, others): (Vec<_>, Vec<_>) =
+            config.nics.iter().partition(|nic| nic.rules.is_some());
+        for nic in pfs.into_iter().chain(others) {
             if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
                 // There is no answer for a driver of a ring that says "I am not here".
                 tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");
@@ -234,9 +237,8 @@ impl Host {
         };
         let chips = |name: &str| self.chips.get(name).map(|(chip, _)| chip);
         let member = ChipMember::find(chips, config, ruled)?;
-        let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
         let new = match config.transport {
-            Transport::VfioUser => self.over_vfio_user(config, function)?,
+            Transport::VfioUser => self.over_vfio_user(config, member.as_ref())?,
             Transport::VhostUser => self.over_vhost_user(config)?,
         };
 
@@ -328,7 +330,13 @@ impl Host {
     }
 
     /// A NIC as a PCI function, on its socket.
-    fn over_vfio_user(&self, config: &NicConfig, function: &Function) -> Result<NewNic, Error> {
+    fn over_vfio_user(
+        &self,
+        config: &NicConfig,
+        member: Option<&ChipMember<'_>>,
+    ) -> Result<NewNic, Error> {
+        let function = member.map_or(&Function::Alone, |member| &member.function);
+        let granted = member.and_then(ChipMember::granted);
         let (mut nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
             nic: config.name.clone(),
             message,
@@ -361,7 +369,8 @@ impl Host {
         // What is handed in as a descriptor ends with its worker, and a page of doorbells is not kept.
         let lasts =
             matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
-        Ok(NewNic::over_vfio_user(nic, nvm, server, clock, task, lasts))
+        let (nic, new) = ((nic, nvm), NewNic::over_vfio_user);
+        Ok(new(nic, server, clock, task, (lasts, granted)))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

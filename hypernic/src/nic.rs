@@ -12,7 +12,7 @@ mod vfio;
 mod vhost;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
+pub(crate) use self::lifeline::Granted;
 pub(crate) use self::lookout::Lookout;
 use self::sink::{Hint, NicSink};
 use self::vfio::{VfioDoor, Wires};
@@ -99,14 +100,13 @@ pub(crate) struct NewNic {
 }
 
 impl NewNic {
-    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker.
+    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker, with what its chip has granted it.
     pub(crate) fn over_vfio_user(
-        nic: Nic,
-        nvm: Option<NvmFile>,
+        (nic, nvm): (Nic, Option<NvmFile>),
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
-        lasts: bool,
+        (lasts, granted): (bool, Option<Box<dyn Granted>>),
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -115,10 +115,7 @@ impl NewNic {
             clock,
             timer: Arc::clone(&task) as Arc<dyn model::Timer>,
         };
-        let hint = server.has_doorbells().then(|| Hint {
-            task: Arc::clone(&task),
-            owed: AtomicU32::new(0),
-        });
+        let hint = server.has_doorbells().then(|| Hint::new(&task));
         let sink = NicSink::new(nic.receive, &env, &task, hint);
         let control = nic.control;
         Self {
@@ -129,6 +126,7 @@ impl NewNic {
             sink,
             irq: Some(irq),
             door: Box::new(move |engine| {
+                let lasts = (lasts, granted);
                 Box::new(VfioDoor::new(server, control, nvm, engine, lasts))
             }),
         }

@@ -77,7 +77,7 @@ pub(crate) fn new_switch(
         link_local: config.link_local == LinkLocal::Pass,
         ..ValeConfig::default()
     };
-    let switch = Switch::new(vale, Arc::new(move || clock.now()));
+    let switch = Switch::new(vale, crate::time::of_turns(clock));
     let keeper = Keeper::start(&switch)?;
     Ok((switch, keeper))
 }

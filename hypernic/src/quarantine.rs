@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Kept, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit, Work,
+    Control, Env, Kept, Nanos, Nic, PciState, Progress, Receive, ResetKind, StateError, Transmit,
+    Work,
 };
 
 /// Whether the NIC of that name is in quarantine.
@@ -75,7 +76,12 @@ impl Control for Slot {
         false
     }
     /// Its VMM keeps the connection, and reads ones.
-    fn recover(&mut self, _env: &Env, _blob: &[u8], _words: Kept) -> Result<u64, StateError> {
+    fn recover(
+        &mut self,
+        _env: &Env,
+        _saved: (&[u8], Nanos),
+        _words: Kept,
+    ) -> Result<u64, StateError> {
         Ok(0)
     }
 }

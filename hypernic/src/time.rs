@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use model::{Clock, Nanos};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -19,6 +20,11 @@ impl Clock for MonotonicClock {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
+}
+
+/// The clock of a switch: in a worker's turn, when that began, by the reading that the worker has made anyway.
+pub(crate) fn of_turns(clock: Arc<dyn Clock>) -> Arc<dyn Fn() -> Nanos + Send + Sync> {
+    Arc::new(move || frame::turn::began().unwrap_or_else(|| clock.now()))
 }
 
 /// A timerfd that a worker waits for.

@@ -59,7 +59,15 @@ pub fn bring_up_with(guest: &Guest, driver: &str, mac: &str) -> Result<Link> {
 /// # Errors
 /// When the driver does not bind or the link does not come up.
 pub fn bring_up_static(guest: &Guest, mac: &str, address: &str) -> Result<Link> {
-    let interface = load_driver(guest, mac)?;
+    bring_up_static_with(guest, "e1000", mac, address)
+}
+
+/// As [`bring_up_static`], with this stock driver.
+///
+/// # Errors
+/// As that.
+pub fn bring_up_static_with(guest: &Guest, driver: &str, mac: &str, address: &str) -> Result<Link> {
+    let interface = load(guest, driver, mac)?;
     guest.run(&format!(
         "ip addr add {address} dev {interface}; ip link set {interface} up"
     ))?;

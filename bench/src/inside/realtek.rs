@@ -45,7 +45,7 @@ fn desc(index: u32, ring: u32, opts1: u32, addr: u64) -> [u8; 16] {
 }
 
 impl Guest {
-    fn new(switch: &Switch, number: u8, to: u8, spec: &Spec) -> Guest {
+    fn new(switch: &Switch, number: u16, to: u16, spec: &Spec) -> Guest {
         let ring = spec.ring;
         let len = BUFFERS - RAM + 2 * u64::from(ring) * STRIDE;
         let env = Env {
@@ -146,6 +146,7 @@ pub struct RealtekPair {
     burst: u32,
     from: Guest,
     to: Guest,
+    clock: RealTime,
     _keeper: Keeper,
 }
 
@@ -155,9 +156,8 @@ impl RealtekPair {
     /// # Panics
     /// When the machine has no memory or thread left.
     pub fn new(spec: Spec) -> RealtekPair {
-        let begun = Instant::now();
-        let clock = Arc::new(move || begun.elapsed().as_nanos() as u64 + 1_000_000_000);
-        let switch = Switch::new(SwitchConfig::default(), clock);
+        let clock = RealTime(Instant::now());
+        let switch = Switch::new(SwitchConfig::default(), clock.of_turns());
         let keeper = Keeper::start(&switch).expect("a thread");
         let from = Guest::new(&switch, 1, 2, &spec);
         let mut to = Guest::new(&switch, 2, 1, &spec);
@@ -169,6 +169,7 @@ impl RealtekPair {
             burst: spec.burst(),
             from,
             to,
+            clock,
             _keeper: keeper,
         };
         for _ in 0..2 * spec.ring {
@@ -180,9 +181,11 @@ impl RealtekPair {
     /// One doorbell's worth: the sender hands over a burst, the receiver gives as many buffers back.
     #[inline(never)]
     pub fn burst(&mut self) {
-        self.from.give(TX_RING, self.burst);
-        self.from.write(TX_POLL, &[0x40]);
-        self.to.give(RX_RING, self.burst);
+        self.clock.in_turn(|| {
+            self.from.give(TX_RING, self.burst);
+            self.from.write(TX_POLL, &[0x40]);
+            self.to.give(RX_RING, self.burst);
+        });
     }
 
     /// What the drivers do of a burst, without a doorbell: they write the same descriptors. Returns how many frames that is.

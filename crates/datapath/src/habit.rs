@@ -11,6 +11,12 @@ pub struct Habit {
 const MOST_SKIPPED: u8 = 31;
 
 impl Habit {
+    /// Whether [`Habit::tries`] would say so, and change nothing.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.skip == 0
+    }
+
     /// Whether to try now.
     pub fn tries(&mut self) -> bool {
         let skips = self.skip > 0;
@@ -25,6 +31,7 @@ impl Habit {
     }
 
     /// One was sent.
+    #[inline]
     pub fn worked(&mut self) {
         self.wait = 0;
     }

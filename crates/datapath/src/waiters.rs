@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use frame::Wake;
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ impl Waiters {
             list.push(Arc::clone(waker));
         }
         self.any.store(true, Ordering::Release);
+        // For `wake_behind`: the caller tries once more, and does not look before this.
+        fence(Ordering::SeqCst);
     }
 
     /// Whether senders wait, or waited a moment ago.
@@ -46,6 +48,16 @@ impl Waiters {
         };
         for waker in list {
             waker.wake();
+        }
+    }
+
+    /// As [`Waiters::wake`], for a caller that has just stored what senders look at: room. Either it sees here that one waits, or that
+    /// one sees the room when it tries once more ([`frame::Sink::want_room`]).
+    #[inline]
+    pub fn wake_behind(&self) {
+        fence(Ordering::SeqCst);
+        if self.any() {
+            self.wake();
         }
     }
 
@@ -91,8 +103,8 @@ mod tests {
         assert_eq!(counts(), [1, 1]);
         assert!(!waiters.any());
         waiters.add(&wake_b);
-        waiters.wake();
-        waiters.wake();
+        waiters.wake_behind();
+        waiters.wake_behind();
         assert_eq!(counts(), [1, 2]);
     }
 }

@@ -95,6 +95,7 @@ impl Account {
     }
 
     /// Whether a mapping that is still there lost pages.
+    #[inline]
     pub(crate) fn is_spoiled(&self) -> bool {
         self.spoiled.load(Ordering::Relaxed) > 0
     }

@@ -341,6 +341,7 @@ impl Memory {
     }
 
     /// Pins the map for the length of one batch.
+    #[inline(always)]
     pub fn view(&self) -> View<'_> {
         // Recursive: a sender that holds its own view while it delivers into others must never
         // queue behind a waiting unmap, or two such senders and two unmaps could wait in a ring.

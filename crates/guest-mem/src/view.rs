@@ -1,6 +1,6 @@
 //! Access to guest memory for the length of one batch.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -23,6 +23,35 @@ pub const MAX_RUNS: usize = 512;
 /// Regions of one access whose lookups cost about as much as the copy of a frame.
 const RUNS_PER_COPY: usize = 4;
 
+/// Copies of remote memory. Most views have none.
+#[derive(Default)]
+struct Bounced(Cell<Option<Box<Copies>>>);
+
+#[derive(Default)]
+struct Copies(Vec<Arc<[AtomicU64]>>);
+
+impl Bounced {
+    fn keep(&self, copy: Arc<[AtomicU64]>) {
+        let mut copies = self.0.take().unwrap_or_default();
+        copies.0.push(copy);
+        self.0.set(Some(copies));
+    }
+
+    #[cold]
+    fn forget(copies: Box<Copies>) {
+        drop(copies);
+    }
+}
+
+impl Drop for Bounced {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(copies) = self.0.take() {
+            Bounced::forget(copies);
+        }
+    }
+}
+
 /// A pinned map. Hold it for one batch, not longer: unmap waits for it.
 pub struct View<'m> {
     table: RwLockReadGuard<'m, Table>,
@@ -32,29 +61,29 @@ pub struct View<'m> {
     /// The one to be replaced next.
     older: Cell<bool>,
     /// Copies of remote memory, which slices of this view may point into.
-    bounced: RefCell<Vec<Arc<[AtomicU64]>>>,
+    bounced: Bounced,
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
     meter: &'m crate::meter::Meter,
 }
 
 impl<'m> View<'m> {
+    #[inline(always)]
     pub(crate) fn new(
         table: RwLockReadGuard<'m, Table>,
         faults: &'m AtomicU64,
         #[cfg(feature = "meter")] meter: &'m crate::meter::Meter,
     ) -> Self {
-        let mut near = table.largest;
-        if table.account.is_spoiled() {
+        let [first, second] = match table.account.is_spoiled() {
+            false => table.largest,
             // One of them may be what is spoiled; `find` knows.
-            near = [Near::NOTHING; 2];
-        }
-        let near = near.map(Cell::new);
+            true => [Near::NOTHING; 2],
+        };
         Self {
             table,
-            near,
+            near: [Cell::new(first), Cell::new(second)],
             older: Cell::new(false),
-            bounced: RefCell::default(),
+            bounced: Bounced::default(),
             faults,
             #[cfg(feature = "meter")]
             meter,
@@ -202,7 +231,7 @@ impl<'m> View<'m> {
             .map(|_| AtomicU64::new(0))
             .collect();
         let base = NonNull::from(&*copy).cast::<u8>();
-        self.bounced.borrow_mut().push(copy);
+        self.bounced.keep(copy);
         let mut bytes = vec![0; len];
         if !write {
             if !remote.read(iova, &mut bytes) {
@@ -259,15 +288,21 @@ impl<'m> View<'m> {
     /// The same, whether that was used before or not.
     #[inline(always)]
     pub fn write_places_anew(&self, iova: u64, len: usize) -> Option<WritePlaces<'_>> {
-        self.write_places(iova, len).or_else(|| {
-            // The view keeps at hand what was asked for.
-            self.write_window(iova)?;
-            self.write_places(iova, len)
-        })
+        match self.write_places(iova, len) {
+            Some(places) => Some(places),
+            None => self.find_places(iova, len),
+        }
+    }
+
+    #[cold]
+    fn find_places(&self, iova: u64, len: usize) -> Option<WritePlaces<'_>> {
+        // The view keeps at hand what was asked for.
+        self.write_window(iova)?;
+        self.write_places(iova, len)
     }
 
     /// The region that holds `iova`, if it is mapped and may be written.
-    #[inline]
+    #[inline(always)]
     pub fn write_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
         for near in &self.near {
             let near = near.get();

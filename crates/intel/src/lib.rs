@@ -4,7 +4,7 @@
 //! what a receiver says about checksums. [`phy`] is the PHY, [`mdio`] the command register that leads to
 //! it; [`window`] and [`io`] are the ways into the registers. [`wake`] is what wakes a sleeping guest,
 //! [`flow`] what pause frames are. [`rx`] puts frames into the buffers of a ring, [`tx`]
-//! makes frames of its descriptors.
+//! makes frames of its descriptors. [`kept`] is what of rings outlives the process.
 #![forbid(unsafe_code)]
 
 pub mod bits;
@@ -12,6 +12,7 @@ mod counters;
 pub mod filter;
 pub mod flow;
 pub mod io;
+pub mod kept;
 pub mod link;
 pub mod mdio;
 pub mod nvm;

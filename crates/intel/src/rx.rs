@@ -9,11 +9,15 @@ mod run;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod words;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use publish::Publish;
-pub use run::{Filled, Filler, Frames, Judged, RunPlan, Words, fill_lengths, fill_run};
+pub use run::{
+    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, fill_lengths, fill_one, fill_run,
+};
+pub use words::{Firsts, Says, Words};
 pub use writer::{Room, Storage, Writer};

@@ -31,7 +31,7 @@ pub const OUT: usize = 64 << 10;
 /// Words of the server's own that are committed with each answer.
 pub const NOTES: usize = 3;
 /// Words that are true as soon as they are stored.
-pub const WORDS: usize = 64;
+pub const WORDS: usize = 2304;
 /// Descriptors that a server may hold, and bytes of what it is.
 pub const FILES: usize = 2560;
 /// See [`FILES`].
@@ -96,11 +96,11 @@ pub(crate) struct Memory {
     commits: [Commit; 2],
     /// Which of them is true.
     current: AtomicU32,
-    words: [AtomicU64; WORDS],
     arrived: [UnsafeCell<[u8; READ]>; 2],
     rests: [UnsafeCell<[u8; READ]>; 2],
     out: UnsafeCell<[u8; OUT]>,
     places: [Place; 2],
+    words: [AtomicU64; WORDS],
 }
 
 // SAFETY: zeros are good for integers, null pointers and bytes. What is not atomic is in cells, which only the holder of the

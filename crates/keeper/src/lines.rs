@@ -16,7 +16,7 @@ use crate::sys;
 const IS: [u64; 2] = [0x6c69_6e65, FORM];
 /// FNV-1a over what tells builds apart.
 const FORM: u64 = {
-    let text = concat!(env!("CARGO_PKG_VERSION"), " 1").as_bytes();
+    let text = concat!(env!("CARGO_PKG_VERSION"), " 2").as_bytes();
     let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while at < text.len() {
         hash = (hash ^ text[at] as u64).wrapping_mul(0x0100_0000_01b3);
@@ -89,21 +89,18 @@ pub fn line(name: &str) -> io::Result<Option<(Link, Arc<Home>)>> {
     };
     let name = key(name);
     let left = spares().left.remove(&shared::key(&name));
-    let (spare, goes_on) = match left {
-        Some(spare) => (spare, true),
-        None => {
-            let free = spares().free.pop();
-            (free.map_or_else(new, Ok)?, false)
-        }
-    };
+    let goes_on = left.is_some();
+    let used = left.or_else(|| spares().free.pop());
+    let is_new = used.is_none();
+    let spare = used.map_or_else(new, Ok)?;
     // Where little memory may be locked, the pages are as good as always there.
     let _ = Link::pin(spare.memory);
     let mut link = Link::resume(spare.memory);
     if !goes_on {
         link.reset();
-        for word in link.words() {
-            word.store(0, Ordering::Relaxed);
-        }
+        // New memory is zeros, and none where nobody looks.
+        let words = link.words().iter().filter(|_| !is_new);
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
         if !page.keep(&name, spare.file.as_fd(), IS) {
             spares().free.push(spare);
             return Err(io::Error::other("too many descriptors are kept"));

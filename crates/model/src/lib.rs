@@ -136,8 +136,8 @@ pub struct Peeked {
     pub value: u32,
 }
 
-/// Words of a [`Kept`].
-pub const KEPT: usize = 64;
+/// Words of a [`Kept`]. Memory that nobody stores to is none.
+pub const KEPT: usize = 2304;
 
 /// Words in memory that outlives the process, for what a NIC must know of itself after its process died at any instruction. All
 /// of them are true as soon as they are stored.
@@ -171,6 +171,15 @@ impl Kept {
     pub fn put(&self, at: usize, value: u64) {
         self.words[at].store(value, Ordering::Release);
         // A processor's stores of one thread are complete in order when it takes an interrupt; the compiler is to keep it too.
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Stores words from one on, in any order: behind all stores before this, and before all behind it.
+    #[inline]
+    pub fn put_all(&self, at: usize, values: &[u64]) {
+        for (word, value) in self.words[at..].iter().zip(values) {
+            word.store(*value, Ordering::Release);
+        }
         compiler_fence(Ordering::SeqCst);
     }
 }
@@ -231,14 +240,19 @@ pub trait Control: Send + Counted {
     }
     /// What was answered so far will not be asked again, should the process die: it is saved, or in the words.
     fn settled(&mut self) {}
-    /// Becomes what a NIC was whose process died: `blob` was saved when something changed last, and `words` are as it left them.
-    /// Keeps them from now on. Accesses that were made and not answered are made again behind this. Returns how many frames were
-    /// perhaps under way; they are lost if they had not arrived.
+    /// Becomes what a NIC was whose process died: `blob` was saved so long ago, when something changed last, and `words` are as it
+    /// left them. Keeps them from now on. Accesses that were made and not answered are made again behind this. Returns how many
+    /// frames were perhaps under way; they are lost if they had not arrived.
     ///
     /// # Errors
     /// As [`Control::load`].
-    fn recover(&mut self, env: &Env, blob: &[u8], words: Kept) -> Result<u64, StateError> {
-        let _ = (env, blob, words);
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, age): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
+        let _ = (env, blob, age, words);
         Err(StateError::NoState)
     }
     /// Becomes what was saved, by this or another program, on this or another host. Sets line and
@@ -303,6 +317,13 @@ pub trait Receive: Send + Sync {
     }
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
+    /// A receive queue, by its place among [`Control::doorbells`], may have been given buffers in memory that the register side has
+    /// not looked at yet. `moved` says where its tail is now, if the queue is set up as it was; it is called while nothing else is
+    /// set up. Whether there are more buffers.
+    fn look_at_tail(&self, queue: u32, moved: &dyn Fn() -> Option<u32>) -> bool {
+        let _ = (queue, moved);
+        false
+    }
     /// Whether the guest would get the frame, without effect: `tell` is told each decision, and the counter that goes
     /// with it. `None`: the model does not tell.
     fn trace(

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use eswitch::tag_of;
-use frame::{Batch, Caps, Run};
+use frame::{Batch, Caps, Head, Run};
 use wire::MacAddr;
 
 use crate::config::Nanos;
@@ -22,10 +22,51 @@ use crate::table::{Key, ONE_DOMAIN};
 /// Both addresses, as they stand in a frame.
 const ADDRESSES: usize = 12;
 
+/// The same in two words: what is compared for each delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pair {
+    first: u64,
+    rest: u32,
+}
+
+impl Pair {
+    fn of(addresses: &[u8; ADDRESSES]) -> Pair {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = *addresses;
+        Pair {
+            first: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            rest: u32::from_le_bytes(rest),
+        }
+    }
+
+    /// Of a frame that begins so.
+    #[inline]
+    fn of_head([first, second]: Head) -> Pair {
+        Pair {
+            first,
+            rest: second as u32,
+        }
+    }
+
+    /// Destination and source.
+    fn addresses(self) -> [Option<MacAddr>; 2] {
+        let mut bytes = [0; ADDRESSES];
+        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.rest.to_le_bytes());
+        [0, 6].map(|at| MacAddr::from_prefix(&bytes[at..]))
+    }
+
+    /// Where it is kept: stations of one host differ in their last byte.
+    #[inline]
+    fn slot(self) -> usize {
+        let last = (self.first >> 40) as usize ^ (self.rest >> 24) as usize;
+        last % KEPT
+    }
+}
+
 /// What is known of a batch for the direct path.
-struct Alike<'b> {
+struct Alike {
     /// The destination's, then the source's.
-    addresses: &'b [u8; ADDRESSES],
+    addresses: Pair,
     bytes: u64,
     /// What the notes of any of them ask for.
     asks: Caps,
@@ -45,7 +86,7 @@ pub(crate) struct Known {
 /// Where frames with the same addresses go.
 #[derive(Debug, Default)]
 struct Way {
-    addresses: [u8; ADDRESSES],
+    addresses: Pair,
     /// Of an on-chip switch: the VLAN.
     vlan: u16,
     /// Weak, so that a port that is gone lets go of its NIC.
@@ -57,29 +98,28 @@ struct Way {
 impl Known {
     /// Where frames from `from` with these addresses go, if to one station: as is known, or as the table or the pools say
     /// now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         &mut self,
         state: &SwitchState,
         from: &Port,
-        (addresses, vlan): (&[u8; ADDRESSES], u16),
+        (addresses, vlan): (Pair, u16),
         now: Nanos,
     ) -> Option<Arc<Port>> {
-        // Stations of one host differ in their last byte.
-        let at = usize::from(addresses[5] ^ addresses[11]) % KEPT;
-        self.ways[at].find_anew(state, from, (addresses, vlan), now)
+        self.ways[addresses.slot()].find_anew(state, from, (addresses, vlan), now)
     }
 }
 
 impl Way {
+    #[inline]
     fn find(
         &self,
         state: &SwitchState,
-        addresses: &[u8; ADDRESSES],
+        addresses: Pair,
         vlan: u16,
         now: Nanos,
     ) -> Option<Arc<Port>> {
-        let same = self.addresses == *addresses
+        let same = self.addresses == addresses
             && self.vlan == vlan
             && now < self.until
             && self.changes == state.lookup_changes();
@@ -87,18 +127,31 @@ impl Way {
     }
 
     /// The same, or what the table or the pools say now.
-    #[inline]
+    #[inline(always)]
     fn find_anew(
         &mut self,
         state: &SwitchState,
         from: &Port,
-        (addresses, vlan): (&[u8; ADDRESSES], u16),
+        (addresses, vlan): (Pair, u16),
         now: Nanos,
     ) -> Option<Arc<Port>> {
         match self.find(state, addresses, vlan, now) {
             Some(to) => Some(to),
-            None if state.is_chip() => self.look_up_pools(state, from, addresses, vlan),
-            None => self.look_up(state, from, addresses, now),
+            None => self.ask(state, from, (addresses, vlan), now),
+        }
+    }
+
+    #[cold]
+    fn ask(
+        &mut self,
+        state: &SwitchState,
+        from: &Port,
+        (addresses, vlan): (Pair, u16),
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
+        match state.is_chip() {
+            true => self.look_up_pools(state, from, addresses, vlan),
+            false => self.look_up(state, from, addresses, now),
         }
     }
 
@@ -107,11 +160,11 @@ impl Way {
         &mut self,
         state: &SwitchState,
         from: &Port,
-        addresses: &[u8; ADDRESSES],
+        addresses: Pair,
         now: Nanos,
     ) -> Option<Arc<Port>> {
         self.until = 0;
-        let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&addresses[at..]));
+        let [dst, src] = addresses.addresses();
         let (dst, src) = (dst?, src?);
         // What is sent to a group is none of ours, nor is, with it, a storm.
         if dst.is_multicast() || !src.is_unicast() || !from.may_be(src) {
@@ -128,7 +181,7 @@ impl Way {
         let ports = state.ports();
         let to = &ports[slot(&ports, id)?];
         *self = Way {
-            addresses: *addresses,
+            addresses,
             vlan: 0,
             to: Arc::downgrade(to),
             changes,
@@ -142,11 +195,11 @@ impl Way {
         &mut self,
         state: &SwitchState,
         from: &Port,
-        addresses: &[u8; ADDRESSES],
+        addresses: Pair,
         vlan: u16,
     ) -> Option<Arc<Port>> {
         self.until = 0;
-        let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&addresses[at..]));
+        let [dst, src] = addresses.addresses();
         let (dst, src) = (dst?, src?);
         if dst.is_multicast() || !src.is_unicast() {
             return None;
@@ -159,7 +212,7 @@ impl Way {
         }
         let to = &ports[only_port(&pools, &ports, from, dst, vlan)?];
         *self = Way {
-            addresses: *addresses,
+            addresses,
             vlan,
             to: Arc::downgrade(to),
             changes,
@@ -171,16 +224,16 @@ impl Way {
 
 /// What is to be known, if every frame has the addresses of the first, and notes that are in order.
 /// `vlans` says whether their VLAN counts, which then is the same for all.
-fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16], vlans: bool) -> Option<Alike<'b>> {
+fn alike(batch: &Batch<'_>, picks: &[u16], vlans: bool) -> Option<Alike> {
     // What the batch itself knows of all its frames is true of those picked.
     if let Some(all) = batch.alike().filter(|all| all.plain)
         && let Some(len) = all.len
         && !picks.is_empty()
-        && !(vlans && is_tag(all.header))
+        && !(vlans && is_tag(&all.header[ADDRESSES..]))
         && picks.iter().all(|pick| usize::from(*pick) < batch.len())
     {
         return Some(Alike {
-            addresses: all.header.first_chunk()?,
+            addresses: Pair::of(all.header.first_chunk()?),
             bytes: picks.len() as u64 * len as u64,
             asks: Caps::NONE,
             vlan: 0,
@@ -208,16 +261,22 @@ fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16], vlans: bool) -> Option<Alike<'
         bytes += frame.len() as u64;
     }
     Some(Alike {
-        addresses: first,
+        addresses: Pair::of(first),
         bytes,
         asks,
         vlan,
     })
 }
 
-/// Whether a tag stands where the type is.
-fn is_tag(header: &[u8; wire::ETHERNET_HEADER]) -> bool {
-    matches!(header[ADDRESSES..], [0x81, 0x00] | [0x88, 0xa8])
+/// Whether what stands where the type is is a tag.
+fn is_tag(kind: &[u8]) -> bool {
+    matches!(kind, [0x81, 0x00] | [0x88, 0xa8])
+}
+
+/// The type of a frame that begins so.
+#[inline]
+fn kind_of([_, second]: Head) -> [u8; 2] {
+    ((second >> 32) as u16).to_le_bytes()
 }
 
 /// Delivers the batch if it is one for the direct path. Returns what
@@ -291,19 +350,20 @@ pub(crate) fn way_of_run(
     state: &SwitchState,
     from: &Port,
     known: &mut Known,
-    header: &[u8; wire::ETHERNET_HEADER],
+    head: Head,
     now: Nanos,
 ) -> Option<Arc<Port>> {
-    if from.bounds.is_rated() || state.is_chip() && is_tag(header) {
+    if from.bounds.is_rated() || state.is_chip() && is_tag(&kind_of(head)) {
         return None;
     }
-    let to = known.find(state, from, (header.first_chunk()?, 0), now)?;
+    let to = known.find(state, from, (Pair::of_head(head), 0), now)?;
     let plain = to.id != from.id && to.is_alive() && to.rate_out.is_none();
     plain.then_some(to)
 }
 
 /// Delivers frames of a run, if it is one for the direct path. What finds no room is left to [`deliver`], with all that
 /// follows from it.
+#[inline]
 pub(crate) fn deliver_run(
     state: &SwitchState,
     from: &Port,
@@ -311,7 +371,7 @@ pub(crate) fn deliver_run(
     run: &Run<'_>,
     now: Nanos,
 ) -> Option<usize> {
-    let to = way_of_run(state, from, known, &run.header(), now)?;
+    let to = way_of_run(state, from, known, run.head(), now)?;
     let taken = to.sink.deliver_run(run)?.min(run.count());
     if taken == 0 {
         return None;

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use frame::{Batch, HEAD, MAX_BATCH, Mix, Run, header_of, same_header};
+use frame::{Batch, HEAD, Head, MAX_BATCH, Mix, Run, same_header};
 use wire::Offload;
 
 use crate::config::Nanos;
@@ -25,9 +25,6 @@ const MOST: usize = 16;
 const FEWEST: usize = 8;
 /// No header.
 const NONE: u8 = u8::MAX;
-
-/// How a frame begins: its first 16 bytes.
-type Head = [u64; 2];
 
 /// Frames with the same header.
 struct Group {
@@ -273,7 +270,7 @@ fn begin(
     if groups.len() == MOST {
         return None;
     }
-    let to = direct::way_of_run(state, from, known, &header_of(head), now)?;
+    let to = direct::way_of_run(state, from, known, head, now)?;
     // Its frames would overtake those of the other header.
     if groups.iter().any(|group| group.to.id == to.id) {
         return None;

@@ -15,16 +15,38 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use pci::Doorbells;
+use pci::{Doorbells, QueueDoorbell};
 
 use crate::device::Device;
 use peer::{Area, SharedMem};
 
-/// A tail, and its last value that was acted upon.
-struct Tail {
+/// A register, and its last value that was acted upon.
+struct Seen {
     offset: usize,
-    queue: u32,
     seen: AtomicU32,
+}
+
+impl Seen {
+    fn new(offset: u32) -> Self {
+        Seen {
+            offset: offset as usize,
+            seen: AtomicU32::new(0),
+        }
+    }
+
+    /// Its value, if it has not been acted upon.
+    fn news(&self, area: &Area) -> Option<u32> {
+        let now = area.load_u32(self.offset, Ordering::Acquire);
+        (now != self.seen.load(Ordering::Acquire)).then_some(now)
+    }
+}
+
+/// A tail, and what its queue was set up with.
+struct Tail {
+    tail: Seen,
+    queue: u32,
+    /// The queue's other registers but for the head.
+    setup: Box<[Seen]>,
 }
 
 struct Tails {
@@ -59,11 +81,32 @@ impl MappedDoorbells {
     pub fn rung(&self) -> bool {
         let live = self.0.live.load(Ordering::Acquire);
         live != 0
-            && self.0.tails.iter().any(|tail| {
-                live >> tail.queue & 1 != 0
-                    && self.0.area.load_u32(tail.offset, Ordering::Acquire)
-                        != tail.seen.load(Ordering::Relaxed)
-            })
+            && self
+                .0
+                .tails
+                .iter()
+                .any(|tail| live >> tail.queue & 1 != 0 && tail.tail.news(&self.0.area).is_some())
+    }
+
+    /// How many queues there are.
+    pub fn queues(&self) -> u32 {
+        self.0.tails.len() as u32
+    }
+
+    /// The tail of a queue, by its place in the [layout](pci::Doorbells), if that is enabled and its tail has been moved and not yet
+    /// acted upon. Not if anything else of the queue has been written, which comes before the tail: then only a look at all
+    /// registers knows what the tail is of.
+    pub fn moved(&self, queue: u32) -> Option<u32> {
+        let live = self.0.live.load(Ordering::Acquire);
+        let tail = self.0.tails.get(queue as usize)?;
+        if live >> tail.queue & 1 == 0 {
+            return None;
+        }
+        let area = &self.0.area;
+        // The tail first: a guest writes it last, so what comes before it is seen.
+        let news = tail.tail.news(area)?;
+        let same = |of: &Seen| of.news(area).is_none();
+        tail.setup.iter().all(same).then_some(news)
     }
 
     /// Both are the same client's.
@@ -86,8 +129,16 @@ struct Word {
     offset: u32,
     queue: u32,
     used_as: WordUse,
+    /// Its place among what a queue was set up with.
+    setup: Option<usize>,
     /// What was last loaded from it or stored to it.
     seen: u32,
+}
+
+/// The registers of a queue by which it is known whose its tail is.
+fn setup_of(queue: &QueueDoorbell) -> impl Iterator<Item = u32> + '_ {
+    let setup = queue.setup.iter().copied();
+    setup.chain([queue.enable.0])
 }
 
 /// What a look found.
@@ -132,7 +183,11 @@ impl Registers {
                 } else {
                     WordUse::Setup
                 };
-                words.push(Word::new(offset, queue, kind));
+                let mut setup = setup_of(doorbell);
+                words.push(Word {
+                    setup: setup.position(|of| of == offset),
+                    ..Word::new(offset, queue, kind)
+                });
             }
         }
         Self {
@@ -167,9 +222,9 @@ impl Registers {
     fn put(&mut self, memory: SharedMem) {
         let tails = self.layout.queues.iter().zip(0..);
         let tails = tails.map(|(doorbell, queue)| Tail {
-            offset: doorbell.tail as usize,
+            tail: Seen::new(doorbell.tail),
             queue,
-            seen: AtomicU32::new(0),
+            setup: setup_of(doorbell).map(Seen::new).collect(),
         });
         let tails = Tails {
             area: memory.area(0, self.size),
@@ -208,9 +263,7 @@ impl Registers {
         };
         for (word, seen) in self.words.iter_mut().zip(seen) {
             word.seen = *seen;
-            if let WordUse::Tail(at) = word.used_as {
-                bell.0.tails[at].seen.store(*seen, Ordering::Relaxed);
-            }
+            word.share(&bell.0);
         }
         self.count_live();
         Ok(())
@@ -249,6 +302,7 @@ impl Registers {
             enables |= matches!(word.used_as, WordUse::Enable(_));
             device.bar_write(self.layout.bar, word.offset.into(), &now.to_le_bytes());
             word.seen = now;
+            word.share(tails);
             word.show(&self.layout, tails, device);
         }
         if enables {
@@ -312,6 +366,7 @@ impl Word {
             offset,
             queue,
             used_as,
+            setup: None,
             seen: 0,
         }
     }
@@ -326,9 +381,95 @@ impl Word {
         if differs && tails.area.replace_u32(self.offset as usize, self.seen, has) {
             self.seen = has;
         }
-        if let WordUse::Tail(at) = self.used_as {
-            tails.tails[at].seen.store(self.seen, Ordering::Relaxed);
-        }
+        self.share(tails);
         differs
+    }
+
+    /// Tells others what was seen.
+    fn share(&self, tails: &Tails) {
+        let of = match (self.used_as, self.setup) {
+            (WordUse::Tail(at), _) => tails.tails.get(at).map(|tail| &tail.tail),
+            (_, Some(at)) => {
+                let tail = tails.tails.get(self.queue as usize);
+                tail.and_then(|tail| tail.setup.get(at))
+            }
+            _ => None,
+        };
+        if let Some(of) = of {
+            of.seen.store(self.seen, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ResetCause;
+
+    const BASE: u32 = 0x1000;
+    const ENABLE: u32 = 0x1028;
+    const TAIL: u32 = 0x1018;
+    const ON: u32 = 1;
+
+    /// Keeps what is written.
+    struct Plain(Vec<u32>);
+
+    impl Device for Plain {
+        fn bar_read(&mut self, _: u8, offset: u64, data: &mut [u8]) {
+            data.copy_from_slice(&self.0[offset as usize / 4].to_le_bytes());
+        }
+
+        fn bar_write(&mut self, _: u8, offset: u64, data: &[u8]) {
+            let word = data.try_into().map(u32::from_le_bytes);
+            self.0[offset as usize / 4] = word.expect("four bytes");
+        }
+
+        fn reset(&mut self, _: ResetCause) {}
+    }
+
+    #[test]
+    fn a_tail_that_moved_is_told_while_its_queue_is_set_up_as_it_was() {
+        let queue = |more: u32| QueueDoorbell {
+            setup: vec![BASE + more],
+            head: BASE + 0x10 + more,
+            enable: (ENABLE + more, ON),
+            tail: TAIL + more,
+        };
+        let layout = Doorbells {
+            pages: vec![(0x1000, 0x1000)],
+            queues: vec![queue(0), queue(0x100)],
+            ..Doorbells::default()
+        };
+        let mut device = Plain(vec![0; 0x1000]);
+        let mut registers = Registers::new(layout, 0x2000);
+        registers.share(&mut device).expect("memory");
+        let bell = registers.bell().expect("shared").clone();
+        let store = |at: u32, value| bell.0.area.store_u32(at as usize, value, Ordering::Release);
+        store(BASE, 0x5000);
+        store(ENABLE, ON);
+        store(TAIL, 7);
+        assert_eq!(bell.moved(0), None, "it is not known to be on");
+        registers.look(&mut device);
+        assert_eq!(bell.moved(0), None, "it was acted upon");
+        store(TAIL, 9);
+        assert_eq!(bell.moved(0), Some(9));
+        assert_eq!((bell.moved(1), bell.moved(2)), (None, None));
+        // The tail is of another ring, or of one that is off.
+        for (at, old, new) in [(BASE, 0x5000, 0x6000), (ENABLE, ON, 0)] {
+            store(at, new);
+            assert_eq!(bell.moved(0), None, "{at:#x}");
+            store(at, old);
+            assert_eq!(bell.moved(0), Some(9), "{at:#x}");
+        }
+        store(BASE, 0x6000);
+        registers.look(&mut device);
+        assert_eq!(bell.moved(0), None);
+        store(TAIL, 10);
+        assert_eq!(
+            (bell.moved(0), device.0[BASE as usize / 4]),
+            (Some(10), 0x6000)
+        );
+        registers.unshare();
+        assert_eq!(bell.moved(0), None, "its client is gone");
     }
 }

@@ -1,8 +1,14 @@
-//! What a VF's driver was granted, sealed for the next process.
+//! What a VF's driver was granted, sealed for the next process; and the mailboxes of a guest's PF.
 
+use std::sync::{Arc, Weak};
+
+use igb::vf_state::Mailbox;
+use igb::{Hub, VfChannel};
 use pf::Granted;
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State};
+
+use super::pf_runner::PfRunner;
 
 #[derive(Serialize, Deserialize)]
 struct V1(Granted);
@@ -10,6 +16,33 @@ struct V1(Granted);
 impl State for V1 {
     const KIND: Kind = Kind::new("granted");
     const VERSION: u32 = 1;
+}
+
+/// What a VF's driver is granted by a runner.
+pub(super) struct OfVf {
+    runner: Weak<PfRunner>,
+    vf: u32,
+}
+
+impl OfVf {
+    pub(super) fn new(runner: &Arc<PfRunner>, vf: u32) -> Self {
+        OfVf {
+            runner: Arc::downgrade(runner),
+            vf,
+        }
+    }
+}
+
+impl crate::nic::Granted for OfVf {
+    fn granted(&self) -> Option<Vec<u8>> {
+        self.runner.upgrade()?.granted(self.vf).map(seal)
+    }
+
+    fn resume(&self, granted: &[u8]) {
+        if let (Some(runner), Some(granted)) = (self.runner.upgrade(), open(granted)) {
+            runner.resume(self.vf, granted);
+        }
+    }
 }
 
 pub(super) fn seal(granted: Granted) -> Vec<u8> {
@@ -20,4 +53,43 @@ pub(super) fn seal(granted: Granted) -> Vec<u8> {
 pub(super) fn open(sealed: &[u8]) -> Option<Granted> {
     let saved = snapshot::open(V1::KIND, sealed).ok()?;
     saved.decode::<V1>().ok().map(|V1(granted)| granted)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Boxes(Vec<(u64, Mailbox)>);
+
+impl State for Boxes {
+    const KIND: Kind = Kind::new("mailboxs");
+    const VERSION: u32 = 1;
+}
+
+/// The mailboxes of a guest's PF, which writes there too.
+pub(super) struct OfHub(pub Arc<Hub>);
+
+impl crate::nic::Granted for OfHub {
+    fn granted(&self) -> Option<Vec<u8>> {
+        Some(snapshot::seal(&Boxes(self.0.mailboxes())))
+    }
+
+    fn resume(&self, granted: &[u8]) {
+        let saved = snapshot::open(Boxes::KIND, granted).and_then(|saved| saved.decode::<Boxes>());
+        if let Ok(Boxes(mailboxes)) = saved {
+            self.0.resume(&mailboxes);
+        }
+    }
+}
+
+/// How late the mailbox is that a VF of such a PF has saved.
+pub(super) struct OfChannel(pub Arc<VfChannel>);
+
+impl crate::nic::Granted for OfChannel {
+    fn granted(&self) -> Option<Vec<u8>> {
+        Some(self.0.version().to_le_bytes().to_vec())
+    }
+
+    fn resume(&self, granted: &[u8]) {
+        if let Ok(version) = granted.try_into() {
+            self.0.expect(u64::from_le_bytes(version));
+        }
+    }
 }

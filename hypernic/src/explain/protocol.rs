@@ -11,6 +11,7 @@ super::reason::reasons! { VFIO_USER, "nic":
     Count dma_maps "Pieces of guest memory that the VMM mapped",
     Count dma_unmaps "Pieces of guest memory that the VMM unmapped",
     Count doorbells "Looks at the doorbell page that found something",
+    Count rx_tails_found "Times a frame in hand found buffers in the doorbell page that nobody had looked at",
     Count doorbell_page_writes "Values that the guest left in the doorbell page",
     Count set_irqs "Changes of interrupts by the VMM",
     Count resets "Resets by the VMM",

@@ -9,7 +9,7 @@ use registry::Function;
 use crate::chip::RunningChip;
 use crate::config::NicConfig;
 use crate::error::Error;
-use crate::nic::RunningNic;
+use crate::nic::{Granted, RunningNic};
 
 /// A function with a place on its chip, which is given back if the NIC cannot be started.
 pub(super) struct ChipMember<'a> {
@@ -60,6 +60,11 @@ impl<'a> ChipMember<'a> {
     pub(super) fn attach(&self, toward_guest: Arc<dyn Sink>) -> Result<Arc<dyn Sink>, String> {
         self.chip
             .attach(&self.config.name, self.owner, toward_guest)
+    }
+
+    /// What the chip knows of it and no other process does.
+    pub(super) fn granted(&self) -> Option<Box<dyn Granted>> {
+        self.chip.granted_to(self.owner)
     }
 
     /// It is about to go on as the VF that was granted this by the process before.

@@ -50,6 +50,48 @@ impl Found {
     }
 }
 
+/// A NIC as it is committed: whether its cable is in, when that was, what its chip has granted it, and the model's state.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Saved<'a> {
+    pub cable: bool,
+    pub at: model::Nanos,
+    pub granted: Option<&'a [u8]>,
+    pub model: &'a [u8],
+}
+
+impl Saved<'_> {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let granted = self.granted.unwrap_or_default();
+        let mut bytes = vec![u8::from(self.cable), u8::from(self.granted.is_some())];
+        bytes.extend(self.at.to_le_bytes());
+        bytes.extend((granted.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(granted);
+        bytes.extend_from_slice(self.model);
+        bytes
+    }
+
+    pub fn of(bytes: &[u8]) -> Option<Saved<'_>> {
+        let ([cable, is_granted], bytes) = bytes.split_first_chunk()?;
+        let (at, bytes) = bytes.split_first_chunk()?;
+        let (len, bytes) = bytes.split_first_chunk()?;
+        let (granted, model) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(Saved {
+            cable: *cable != 0,
+            at: u64::from_le_bytes(*at),
+            granted: (*is_granted != 0).then_some(granted),
+            model,
+        })
+    }
+}
+
+/// What a NIC's chip knows of it and no other process does.
+pub(crate) trait Granted: Send {
+    /// That, as it is.
+    fn granted(&self) -> Option<Vec<u8>>;
+    /// The NIC is about to go on with which another process had granted this.
+    fn resume(&self, granted: &[u8]);
+}
+
 impl Committed {
     fn of(link: &Link) -> Option<Self> {
         let (numbers, bytes) = link.held()?;
@@ -130,5 +172,27 @@ impl Lifeline for Line {
         let unsent = self.link.unsent();
         self.link.forget_unsent();
         unsent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_committed_is_found_again() {
+        for granted in [None, Some(&[][..]), Some(&[1, 2, 3][..])] {
+            let saved = Saved {
+                cable: true,
+                at: 1 << 40,
+                granted,
+                model: &[4, 5],
+            };
+            let bytes = saved.to_bytes();
+            assert_eq!(Saved::of(&bytes), Some(saved));
+            // What is cut off is no state, or one without an end that its model refuses.
+            let whole = bytes.len() - 2;
+            assert!((0..whole).all(|len| Saved::of(&bytes[..len]).is_none()));
+        }
     }
 }

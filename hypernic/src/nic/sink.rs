@@ -8,6 +8,9 @@ use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
 use model::{Env, Receive};
 use vale::Witnesses;
 
+use parking_lot::RwLock;
+use vfio_user::MappedDoorbells;
+
 use crate::worker::{ASKED, LOOK, Task};
 
 /// Frames a guest is given before its doorbells are looked at: the driver gives buffers back in
@@ -19,9 +22,48 @@ pub(super) struct Hint {
     pub(super) task: Arc<Task>,
     /// Frames given since it looked.
     pub(super) owed: AtomicU32,
+    /// The doorbells, while a client has them.
+    pub(super) bell: RwLock<Option<MappedDoorbells>>,
+    /// Times that buffers were found there with a frame in hand.
+    pub(super) found: AtomicU64,
 }
 
 impl Hint {
+    pub(super) fn new(task: &Arc<Task>) -> Self {
+        Hint {
+            task: Arc::clone(task),
+            owed: AtomicU32::new(0),
+            bell: RwLock::default(),
+            found: AtomicU64::new(0),
+        }
+    }
+
+    /// These are the doorbells of the client that it has now.
+    pub(super) fn follow(&self, bell: Option<&MappedDoorbells>) {
+        let same = |known: &Option<MappedDoorbells>| match (known, bell) {
+            (Some(known), Some(bell)) => known.same(bell),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same(&self.bell.read()) {
+            *self.bell.write() = bell.cloned();
+        }
+    }
+
+    /// Whether the guest has given buffers in memory that nobody has looked at.
+    fn finds_buffers(&self, receive: &dyn Receive) -> bool {
+        let Some(bell) = self.bell.read().clone() else {
+            return false;
+        };
+        let look = |queue| {
+            let moved = || bell.moved(queue);
+            moved().is_some() && receive.look_at_tail(queue, &moved)
+        };
+        let found = (0..bell.queues()).filter(|queue| look(*queue)).count() > 0;
+        self.found.fetch_add(found.into(), Ordering::Relaxed);
+        found
+    }
+
     fn given(&self, frames: usize) {
         let frames = frames as u32;
         let before = self.owed.fetch_add(frames, Ordering::Relaxed);
@@ -106,7 +148,15 @@ impl NicSink {
                 .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
-        let Some(taken) = self.guarded(|| deliver(picks)) else {
+        let all = || {
+            let taken = deliver(picks);
+            match picks.get(taken..) {
+                // They may be there, and only nobody has looked.
+                Some(rest) if !rest.is_empty() && self.finds_buffers() => taken + deliver(rest),
+                _ => taken,
+            }
+        };
+        let Some(taken) = self.guarded(all) else {
             return picks.len();
         };
         if let Some(hint) = &self.hint {
@@ -153,13 +203,23 @@ impl NicSink {
         picks.len()
     }
 
+    #[inline]
+    fn finds_buffers(&self) -> bool {
+        let hint = self.hint.as_ref();
+        hint.is_some_and(|hint| hint.finds_buffers(&*self.receive))
+    }
+
     /// As [`NicSink::take`], in the short way.
     #[inline]
-    fn take_some(&self, deliver: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    fn take_some(&self, deliver: impl Fn() -> Option<usize>) -> Option<usize> {
         if !self.attached.load(Ordering::Acquire) || self.witnesses.any() {
             return None;
         }
-        let taken = self.guarded(deliver).flatten()?;
+        let some = || match deliver() {
+            None | Some(0) if self.finds_buffers() => deliver(),
+            taken => taken,
+        };
+        let taken = self.guarded(some).flatten()?;
         if let Some(hint) = &self.hint {
             hint.given(taken);
         }
@@ -208,5 +268,8 @@ impl Sink for NicSink {
 impl Counted for NicSink {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("rx_no_client", self.no_client.load(Ordering::Relaxed));
+        let found = self.hint.as_ref().map(|hint| &hint.found);
+        let found = found.map_or(0, |found| found.load(Ordering::Relaxed));
+        visit("rx_tails_found", found);
     }
 }

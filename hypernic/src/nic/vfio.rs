@@ -12,7 +12,7 @@ use vfio_user::{
 };
 
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
-use super::lifeline::{Found, Line};
+use super::lifeline::{Found, Granted, Line, Saved};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::worker::TRIED;
@@ -55,6 +55,8 @@ struct Board {
     pci: PciState,
     /// The cable is in.
     link: bool,
+    /// What its chip knows of it.
+    granted: Option<Box<dyn Granted>>,
 }
 
 impl VfioDoor {
@@ -63,7 +65,7 @@ impl VfioDoor {
         control: Box<dyn Control>,
         nvm: Option<NvmFile>,
         engine: Engine,
-        lasts: bool,
+        (lasts, granted): (bool, Option<Box<dyn Granted>>),
     ) -> Self {
         if keeper::current().is_some() {
             // A client that is to go on in another worker has its memory mapped there again.
@@ -75,6 +77,7 @@ impl VfioDoor {
             nvm,
             pci: PciState::default(),
             link: true,
+            granted,
         };
         let found = lasts.then(|| Found::of(&board.engine.name)).flatten();
         let mut door = Self {
@@ -154,6 +157,9 @@ impl Door for VfioDoor {
         let look = self.looks.next(calls);
         let board = &mut self.board;
         let progress = self.server.process_after(look, board, MESSAGE_BUDGET)?;
+        if let Some(hint) = &board.engine.sink.hint {
+            hint.follow(self.server.bell());
+        }
         let watch = board.engine.transmit.watch();
         self.looks.watching = progress.more && watch != Watch::Off;
         // A look that found nothing does not count as served.
@@ -220,10 +226,14 @@ impl Door for VfioDoor {
         };
         let mut unsure = 0;
         let load = |board: &mut Board| {
-            let (cable, state) = left.device.split_first().ok_or("it is empty")?;
-            board.link = *cable != 0;
+            let saved = Saved::of(&left.device).ok_or("it is cut off")?;
+            board.link = saved.cable;
+            if let (Some(chip), Some(granted)) = (&board.granted, saved.granted) {
+                chip.resume(granted);
+            }
             let env = &board.engine.env;
-            let loaded = board.control.recover(env, state, words);
+            let age = env.clock.now().saturating_sub(saved.at);
+            let loaded = board.control.recover(env, (saved.model, age), words);
             unsure = loaded.map_err(|error| error.to_string())?;
             Ok(())
         };
@@ -231,8 +241,10 @@ impl Door for VfioDoor {
         let went = self
             .server
             .go_on_after_death(&mut self.board, line, client, load);
-        if went.is_ok() {
-            (self.recoveries, self.unsure) = (1, unsure);
+        match went {
+            Ok(()) => (self.recoveries, self.unsure) = (1, unsure),
+            // The model may not keep what the next worker would need for another client.
+            Err(_) => self.server.let_go_of_lifeline(),
         }
         Some(went.map(|()| unsure).map_err(|error| error.to_string()))
     }
@@ -346,9 +358,15 @@ impl Device for Board {
     }
 
     fn state(&mut self) -> Option<Vec<u8>> {
-        let mut state = vec![u8::from(self.link)];
-        state.extend(self.control.save(&self.engine.env));
-        Some(state)
+        let env = &self.engine.env;
+        let granted = self.granted.as_ref().and_then(|chip| chip.granted());
+        let saved = Saved {
+            cable: self.link,
+            at: env.clock.now(),
+            granted: granted.as_deref(),
+            model: &self.control.save(env),
+        };
+        Some(saved.to_bytes())
     }
 
     fn settled(&mut self) {

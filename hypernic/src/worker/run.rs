@@ -291,7 +291,7 @@ impl Worker {
                     if due {
                         body.tick();
                     }
-                    body.turn(calls)
+                    frame::turn::at(self.now, || body.turn(calls))
                 }));
                 if let Some(mark) = &self.mark {
                     mark.end();

@@ -26,10 +26,10 @@ fn lan(sockets: &[PathBuf]) -> Daemon {
 }
 
 /// Random numbers (xorshift), and where they began.
-struct Chance(u64);
+pub(crate) struct Chance(pub u64);
 
 impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -38,7 +38,7 @@ impl Chance {
 }
 
 /// Kills the worker, and waits until the next one serves. Returns how long that took.
-fn kill(daemon: &mut Daemon) -> Duration {
+pub(crate) fn kill(daemon: &mut Daemon) -> Duration {
     let lines = daemon.log_position();
     let begun = Instant::now();
     let worker = daemon.worker().expect("a worker");

@@ -13,10 +13,18 @@ use vfio_user::Client;
 const LIFE: Duration = Duration::from_millis(1300);
 
 fn kept(socket: &Path) -> Daemon {
-    // Of a model that ends with its worker.
-    let launch = Launch::new()
-        .unwrap()
-        .args(["run", "--keeper", "--port", "null", "--model", "82576"]);
+    // One that ends with its worker.
+    let words = [
+        "run",
+        "--keeper",
+        "--port",
+        "null",
+        "--model",
+        "82576",
+        "--doorbell",
+        "page",
+    ];
+    let launch = Launch::new().unwrap().args(words);
     launch.arg("--socket-path").arg(socket).start().unwrap()
 }
 
@@ -90,7 +98,7 @@ fn a_nic_in_whose_turns_the_worker_dies_twice_is_quarantined() {
     let control = dir.path().join("control.sock");
     let toml = format!(
         "workers = 1\nkeeper = true\ncontrol = {control:?}\n\
-         [[nic]]\nname = \"bad\"\nmodel = \"82576\"\nsocket-path = {bad:?}\nport = \"null\"\n\
+         [[nic]]\nname = \"bad\"\nmodel = \"82576\"\ndoorbell = \"page\"\nsocket-path = {bad:?}\nport = \"null\"\n\
          [[nic]]\nname = \"good\"\nmodel = \"e1000\"\nsocket-path = {good:?}\nport = \"null\"\n"
     );
     let file = dir.path().join("host.toml");

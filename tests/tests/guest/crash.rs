@@ -3,12 +3,26 @@
 use std::time::{Duration, Instant};
 
 use hypernic_tests::guests;
-use hypernic_tests::{LONG, Lab, Launch, mac};
+use hypernic_tests::{Card, LONG, Lab, Launch, mac};
 use rig::{Error, Netns};
 use rustix::process::{Signal, kill_process};
 
+/// A configuration of a VF whose socket is `n0`'s, under the daemon's own PF.
+fn a_vf(lab: &Lab) -> std::path::PathBuf {
+    // Its number is the one of the socket.
+    let sockets = lab.path("n{}.sock");
+    let toml = format!(
+        "keeper = true\n[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {sockets:?}\n\
+         port = \"tap:t0\"\n[[nic.vf]]\nindex = 0\nmac = \"{}\"\n",
+        mac("n0")
+    );
+    let file = lab.path("host.toml");
+    std::fs::write(&file, toml).expect("configuration");
+    file
+}
+
 /// Kills the worker so many times while a guest has TCP both ways, and a ping. The connections go on, and the driver sees nothing.
-fn tcp_goes_on_over_kills(kills: u32) {
+fn tcp_goes_on_over_kills(card: Card, kills: u32) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let skipped = |why| eprintln!("skipped: {why}");
     let Some(netns) = Netns::new(&lab.rig).map_err(skipped).ok() else {
@@ -19,15 +33,20 @@ fn tcp_goes_on_over_kills(kills: u32) {
         Err(Error::CannotRun(why)) => return skipped(why),
         Err(other) => panic!("{other}"),
     }
-    let mut daemon = Launch::within(&netns)
+    let launch = Launch::within(&netns)
         .unwrap()
-        .env("HYPERNIC_TEST_LIFE_MS", "0")
-        .args(lab.run_args("n0", "tap:t0"))
-        .arg("--keeper")
-        .start()
-        .unwrap();
+        .env("HYPERNIC_TEST_LIFE_MS", "0");
+    let launch = match card {
+        Card::IgbVf => launch.arg("serve").arg(a_vf(&lab)),
+        Card::Igb => launch
+            .args(lab.run_args_of("82576", "n0", "tap:t0"))
+            .arg("--keeper"),
+        _ => launch.args(lab.run_args("n0", "tap:t0")).arg("--keeper"),
+    };
+    let mut daemon = launch.start().unwrap();
     let guest = lab.guest("n0").unwrap();
-    guests::bring_up_static(&guest, &mac("n0"), "10.9.0.2/24").unwrap();
+    let driver = card.driver();
+    guests::bring_up_static_with(&guest, driver, &mac("n0"), "10.9.0.2/24").unwrap();
     guests::ping_all(&guest, "10.9.0.1", 5).unwrap();
     let dmesg = guest.run("dmesg | grep -c 'Link is'").unwrap();
     let mut server = netns.tool(&lab.rig, "iperf3").unwrap();
@@ -82,5 +101,17 @@ fn tcp_goes_on_over_kills(kills: u32) {
 #[test]
 #[ignore = "long: a guest's TCP over forty kills"]
 fn long_a_guests_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(40);
+    tcp_goes_on_over_kills(Card::E1000, 40);
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over forty kills"]
+fn long_the_stock_igb_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(Card::Igb, 40);
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over forty kills"]
+fn long_the_stock_vf_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(Card::IgbVf, 40);
 }

@@ -81,6 +81,27 @@ fn frames_go_both_ways_without_a_register_access() {
     host.stop();
 }
 
+/// More frames are under way than the ring has buffers, and those come back in memory.
+#[test]
+fn a_receiver_that_is_short_of_buffers_loses_no_frame_of_its_own_stream() {
+    let dir = tempfile::tempdir().expect("directory");
+    let host = host(&dir, "82576", "page").expect("host starts");
+    let mut igb = Igb::connect(dir.path().join("n.sock"), true).expect("it comes up");
+    let frame = [0xff; 60];
+    let (mut sent, mut came) = (0, 0);
+    let until = Instant::now() + PATIENCE;
+    // Twice what the ring has.
+    while came < 20_000 {
+        assert!(Instant::now() < until, "{came} of {sent} came");
+        if sent - came < 512 && sent < 20_000 && igb.send(&frame, 32).expect("it is there") {
+            sent += 32;
+        }
+        came += igb.receive(frame.len()).expect("it is there");
+    }
+    assert_eq!(counter(&host, "rx_frames"), 20_000);
+    host.stop();
+}
+
 #[test]
 fn a_nic_without_doorbells_for_memory_says_so() {
     let dir = tempfile::tempdir().expect("directory");

@@ -5,7 +5,8 @@ use guest_mem::{View, WriteWindow};
 
 use crate::ring::Ring;
 use crate::rx::publish::Publish;
-use crate::rx::run::{AHEAD, Buffers, Filled, Words, behind, find_buffers, publish};
+use crate::rx::run::{AHEAD, Buffers, Filled, behind, find_buffers, publish};
+use crate::rx::words::{Says, Words};
 
 /// Writes segments of `cut` from number `from` on into the buffers of `ring` from its head on, of which `free` are ours,
 /// each with `more` zeros behind it, and writes their descriptors back. What these say is `words` by the length in the
@@ -54,7 +55,11 @@ pub fn fill_cut(
                 full.write_to(&window, at, n - 1)
                     && words(last).write_to(&window, behind(at, n - 1), 1)
             };
-            publish(by, view, (&ring, first), copied, write)
+            let says = || match last == longest {
+                true => Says::Same(full),
+                false => Says::ButLast(full, words(last)),
+            };
+            publish(by, view, (&ring, first), (copied, says), write)
         };
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;

@@ -12,6 +12,7 @@ use wire::{SimpleV4, Sum};
 
 use crate::ring::{Ring, SIZE};
 use crate::rx::publish::Publish;
+use crate::rx::words::{Firsts, Says, Words};
 use crate::verdict::verdict_of;
 
 /// Descriptors read ahead of the copies, so that their buffers' first lines are under way.
@@ -24,6 +25,9 @@ pub trait Filler {
     /// Copies frames, each from a place to a place. Returns how many from the front were; it ends at one that is not for
     /// this.
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize;
+
+    /// What the descriptors of the `n` frames just copied say.
+    fn says(&self, n: usize) -> Says<'_>;
 
     /// Writes back `n` descriptors of the frames just copied, from number `from` on; the first descriptor is at `at`.
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool;
@@ -61,32 +65,23 @@ impl<'r> Frames<'r> {
     }
 }
 
-/// What a done descriptor of a run says, where all say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
-    /// The address stays; this is the second word.
-    Second(u64),
-    /// Both words.
-    Both([u64; 2]),
-}
-
 /// Where the descriptor is that is `n` behind the one at `at`.
 #[inline(always)]
 pub(super) fn behind(at: u64, n: usize) -> u64 {
     at.wrapping_add(n as u64 * SIZE)
 }
 
-/// Has `write` write back `n` descriptors, the first of which has the number and the address `first`: it is told where to begin, and
-/// how many. Whether it did.
+/// Has `write` write back `n` descriptors, the first of which has the number and the address `first`, and which say so: it is told
+/// where to begin, and how many. Whether it did.
 #[inline(always)]
-pub(super) fn publish(
+pub(super) fn publish<'s>(
     to: &impl Publish,
     view: &View<'_>,
     (ring, at): (&Ring, u64),
-    n: usize,
+    (n, says): (usize, impl FnOnce() -> Says<'s>),
     write: impl Fn(usize, usize) -> bool,
 ) -> bool {
-    let done = match to.begins(view, (ring.head, at), n) {
+    let done = match to.begins(view, (ring.head, at), n, says) {
         true => (n == 1 || write(1, n - 1)) && write(0, 1),
         false => write(0, n),
     };
@@ -102,6 +97,11 @@ impl Filler for Words {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         copy_run((from.from, from.at), from.heads, (to, to_at))
+    }
+
+    #[inline(always)]
+    fn says(&self, _: usize) -> Says<'_> {
+        Says::Same(*self)
     }
 
     #[inline(always)]
@@ -149,6 +149,15 @@ impl Filler for Lengths {
     }
 
     #[inline(always)]
+    fn says(&self, n: usize) -> Says<'_> {
+        let firsts = match self.words {
+            Words::Second(_) => Firsts::Stay,
+            Words::Both([first, _]) => Firsts::Same(first),
+        };
+        Says::Each(firsts, &self.second[..n.min(AHEAD)])
+    }
+
+    #[inline(always)]
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
         let second = &self.second[from..from + n];
         let at = behind(at, from);
@@ -163,7 +172,7 @@ impl Filler for Lengths {
 
 /// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
 /// frames end it.
-pub struct Judged<D> {
+pub struct Judge<D, const N: usize> {
     /// RXCSUM.
     rxcsum: u32,
     /// Bytes that are in a buffer behind each frame.
@@ -172,22 +181,28 @@ pub struct Judged<D> {
     both: bool,
     /// What a descriptor says about a packet with this status and these errors.
     describe: D,
-    first: [u64; AHEAD],
-    second: [u64; AHEAD],
+    /// Of so many frames at once.
+    first: [u64; N],
+    second: [u64; N],
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Judged<D> {
+/// Of many frames.
+pub type Judged<D> = Judge<D, AHEAD>;
+/// Of one frame.
+pub type JudgedOne<D> = Judge<D, 1>;
+
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Judge<D, N> {
     /// One that judges as RXCSUM says, with `more` bytes in a buffer behind each frame. `describe` gives the words of a descriptor by the packet, the bytes of its frame, its
     /// status and its errors; the first word is written only if `both` are.
     #[inline]
     pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D) -> Self {
-        Judged {
+        Judge {
             rxcsum,
             more,
             both,
             describe,
-            first: [0; AHEAD],
-            second: [0; AHEAD],
+            first: [0; N],
+            second: [0; N],
         }
     }
 
@@ -251,13 +266,13 @@ fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
     u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler for Judge<D, N> {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         let mut done = 0;
         let more = self.more;
         let each = from.at.iter().zip(from.heads).zip(to_at);
-        for (((a, head), b), at) in each.zip(0..AHEAD) {
+        for (((a, head), b), at) in each.zip(0..N) {
             let len = from.len(at);
             let (Some(read), Some(write)) = (from.from.get_of(*a, len), to.get(*b)) else {
                 break;
@@ -270,6 +285,16 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
             done += 1;
         }
         done
+    }
+
+    #[inline(always)]
+    fn says(&self, n: usize) -> Says<'_> {
+        let n = n.min(AHEAD);
+        let firsts = match self.both {
+            true => Firsts::Each(&self.first[..n]),
+            false => Firsts::Stay,
+        };
+        Says::Each(firsts, &self.second[..n])
     }
 
     #[inline(always)]
@@ -337,6 +362,14 @@ impl<W: Copy> RunPlan<W> {
         self.learn(len, make())
     }
 
+    /// The same, if it is known and they take this way.
+    #[inline(always)]
+    pub fn known(&self, generation: u32, (head, len): (Head, usize)) -> Option<&W> {
+        let same = self.generation == generation && same_header(self.head, head);
+        let way = self.way.as_ref()?;
+        (same && (Run::SHORTEST..=self.fits).contains(&len)).then_some(way)
+    }
+
     #[cold]
     fn learn(&mut self, len: usize, way: Option<W>) -> Option<W> {
         match way {
@@ -396,9 +429,9 @@ pub fn fill_lengths(
     fill::<AHEAD>(view, ours, run, run.frame_len() + more, (filler, to))
 }
 
-/// As [`fill_run`], of one frame, which is what interactive traffic sends.
+/// As [`fill_run`], of one frame, which is what interactive traffic sends. `None`: it has no buffer that is for this way.
 #[inline(always)]
-fn fill_one(
+pub fn fill_one(
     view: &View<'_>,
     ring: &Ring,
     run: &Run<'_>,
@@ -421,8 +454,10 @@ fn fill_one(
         return None;
     }
     let window = view.write_window(first)?;
-    let write = |from, n| filler.write_back(&window, first, from, n);
-    let done = publish(by, view, (ring, first), 1, write);
+    // Of one descriptor the first is the last.
+    by.begins(view, (ring.head, first), 1, || filler.says(1));
+    let done = filler.write_back(&window, first, 0, 1);
+    by.ended(if done { ring.behind(1) } else { ring.head });
     done.then_some(Filled {
         frames: 1,
         fetched: 1,
@@ -458,7 +493,8 @@ fn fill<const N: usize>(
         let copied = filler.copy(frames, &to, &places[..found]);
         let write = |window: WriteWindow<'_>| {
             let write = |from, n| filler.write_back(&window, first, from, n);
-            publish(by, view, (&ring, first), copied, write)
+            let says = || filler.says(copied);
+            publish(by, view, (&ring, first), (copied, says), write)
         };
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;

@@ -6,6 +6,7 @@ use guest_mem::{View, WriteSlice, WriteWindow};
 
 use crate::ring::{Fetcher, Ring, SIZE};
 use crate::rx::publish::Publish;
+use crate::rx::words::{Firsts, Says};
 
 /// Descriptors read at once at least: a cache line of them.
 const LEAST_FETCH: u32 = 4;
@@ -220,20 +221,39 @@ fn publish<'v>(
     first: &[u64],
     second: &[u64],
 ) -> u64 {
-    let at = Ring {
+    let mut at = Ring {
         head: index,
         ..*ring
     };
-    let faults = if by.begins(view, (index, ring.address(index)), second.len()) {
-        let rest = first.get(1..).unwrap_or(&[]);
-        let head = first.get(..1).unwrap_or(&[]);
-        write_back((view, known), ring, ring.next(index), rest, &second[1..])
-            + write_back((view, known), ring, index, head, &second[..1])
-    } else {
-        write_back((view, known), ring, index, first, second)
-    };
-    by.ended(at.behind(second.len() as u32));
-    faults
+    let (mut first, mut second) = (first, second);
+    let mut faults = 0;
+    loop {
+        let n = by
+            .cut(second)
+            .clamp(1, second.len().max(1))
+            .min(second.len());
+        let (here, rest) = second.split_at(n);
+        let (here_first, rest_first) = first.split_at(first.len().min(n));
+        let says = || match here_first {
+            [] => Says::Each(Firsts::Stay, here),
+            each => Says::Each(Firsts::Each(each), here),
+        };
+        let index = at.head;
+        faults += if by.begins(view, (index, ring.address(index)), n, says) {
+            let behind = here_first.get(1..).unwrap_or(&[]);
+            let head = here_first.get(..1).unwrap_or(&[]);
+            write_back((view, known), ring, ring.next(index), behind, &here[1..])
+                + write_back((view, known), ring, index, head, &here[..1])
+        } else {
+            write_back((view, known), ring, index, here_first, here)
+        };
+        at.head = at.behind(n as u32);
+        by.ended(at.head);
+        if rest.is_empty() {
+            return faults;
+        }
+        (first, second) = (rest_first, rest);
+    }
 }
 
 /// As [`Writer::write_back`], with the window of the last descriptor.

@@ -29,10 +29,22 @@ impl FanOut {
         (budget / self.copies).max(FEWEST).min(budget)
     }
 
+    /// One frame was, as [`FanOut::learn`] has it.
+    #[inline]
+    pub fn learn_one(&mut self) -> usize {
+        match work::take() {
+            0 | 1 if self.copies == 1 => 1,
+            made => self.learn_made(1, usize::try_from(made).unwrap_or(usize::MAX)),
+        }
+    }
+
     /// `taken` frames were. Returns what they cost of a budget: a copy each, or those that were made.
     #[inline]
     pub fn learn(&mut self, taken: usize) -> usize {
-        let made = usize::try_from(work::take()).unwrap_or(usize::MAX);
+        self.learn_made(taken, usize::try_from(work::take()).unwrap_or(usize::MAX))
+    }
+
+    fn learn_made(&mut self, taken: usize, made: usize) -> usize {
         if made <= taken && self.copies == 1 {
             return taken;
         }

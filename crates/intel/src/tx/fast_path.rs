@@ -18,7 +18,7 @@ use crate::tx::scratch::Scratch;
 const AHEAD: usize = 32;
 
 /// The length of a packet for the fast path, by the two words of its descriptor, and whether it is to be reported.
-#[inline]
+#[inline(always)]
 pub(crate) fn simple<F: Format>(addr: u64, second: u64) -> Option<(u32, bool)> {
     let command = (second >> 24) as u8;
     let legacy = command & cmd::DEXT == 0;

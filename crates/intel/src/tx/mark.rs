@@ -1,5 +1,8 @@
 //! What is remembered of the packets of a batch until it is known how many of them were taken.
 
+use std::cell::Cell;
+use std::thread::LocalKey;
+
 use datapath::counters::count;
 
 use crate::counters::Counters;
@@ -31,6 +34,36 @@ pub struct Memory<C> {
     pub contexts: C,
     /// In a packet that was given up; its remaining descriptors are passed over.
     pub skipping: bool,
+}
+
+/// Where a thread keeps a [`Store`] between calls. There are many NICs and few threads, and of a NIC at rest it would only be cold.
+pub type Shelf<C> = LocalKey<Cell<Option<Box<Store<C>>>>>;
+
+/// The storage of a call: taken from the thread's shelf by the first batch.
+#[derive(Debug)]
+pub struct Borrowed<C>(Option<Box<Store<C>>>);
+
+impl<C> Default for Borrowed<C> {
+    fn default() -> Self {
+        Borrowed(None)
+    }
+}
+
+impl<C: Default> Borrowed<C> {
+    /// The storage.
+    #[inline]
+    pub fn get(&mut self, shelf: &'static Shelf<C>) -> &mut Store<C> {
+        let take = || shelf.take().unwrap_or_else(|| Box::new(Store::default()));
+        self.0.get_or_insert_with(take)
+    }
+
+    /// The call ends.
+    #[inline]
+    pub fn give_back(&mut self, shelf: &'static Shelf<C>) {
+        if let Some(store) = self.0.take() {
+            shelf.set(Some(store));
+        }
+    }
 }
 
 /// Storage of a batch, kept from call to call.

@@ -183,6 +183,66 @@ fn report(view: &View<'_>, ring: &Ring, from: u32, n: usize, faults: &AtomicU64)
     }
 }
 
+/// One packet, which is what interactive traffic sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Single<'v> {
+    from: ReadPlaces<'v>,
+    at: [u64; 1],
+    heads: [Head; 1],
+    reported: bool,
+}
+
+impl<'v> Single<'v> {
+    /// The packet at the head of `ring`, if it can go the short way.
+    #[inline(always)]
+    pub fn of<F: Format>(view: &'v View<'_>, ring: &Ring) -> Option<Single<'v>> {
+        let desc = view.read_run(ring.address(ring.head), SIZE)?;
+        let [addr, second] = desc.pairs().next()?;
+        let (len, reported) = simple::<F>(addr, second)?;
+        let from = view.read_places(addr, len as usize)?;
+        let at = from.find(addr)?;
+        Some(Single {
+            from,
+            at: [at],
+            heads: [from.head(at)?],
+            reported,
+        })
+    }
+
+    /// As a run.
+    #[inline(always)]
+    pub fn run(&self) -> Option<Run<'_>> {
+        Run::new(self.from, &self.at, &self.heads)
+    }
+
+    /// Whether it is to be reported.
+    #[inline]
+    pub fn is_reported(&self) -> bool {
+        self.reported
+    }
+
+    /// Bytes, without FCS.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.from.bytes()
+    }
+
+    /// Whom it is for.
+    #[inline]
+    pub fn group(&self) -> Group {
+        group_of(self.heads[0])
+    }
+
+    /// As [`Reported::write_back`].
+    #[inline]
+    pub fn write_back(&self, view: &View<'_>, ring: &Ring, faults: &AtomicU64) {
+        let at = ring.address(ring.head).wrapping_add(STATUS_AT);
+        if self.reported && view.write_release(at, &[DD]).is_err() {
+            count(faults, 1);
+        }
+    }
+}
+
 /// What is kept of the packets of a run.
 struct Kept {
     at: [u64; MAX_BATCH],
@@ -205,8 +265,8 @@ pub struct Gathering(Box<Kept>);
 pub enum Gathered<'r> {
     /// All are alike.
     Run(Run<'r>),
-    /// Their lengths or headers differ.
-    Mix(Mix<'r>),
+    /// Their lengths or headers differ. If only headers do, and each is for a station, their length.
+    Mix(Mix<'r>, Option<usize>),
 }
 
 impl Gathered<'_> {
@@ -215,7 +275,7 @@ impl Gathered<'_> {
     pub fn offer(&self, to: &dyn Sink) -> Option<usize> {
         let taken = match self {
             Gathered::Run(run) => to.deliver_run(run),
-            Gathered::Mix(mix) => to.deliver_mix(mix),
+            Gathered::Mix(mix, _) => to.deliver_mix(mix),
         };
         Some(taken?.min(self.count())).filter(|taken| *taken > 0)
     }
@@ -225,7 +285,7 @@ impl Gathered<'_> {
     pub fn count(&self) -> usize {
         match self {
             Gathered::Run(run) => run.count(),
-            Gathered::Mix(mix) => mix.count(),
+            Gathered::Mix(mix, _) => mix.count(),
         }
     }
 
@@ -234,7 +294,7 @@ impl Gathered<'_> {
     pub fn bytes(&self, n: usize) -> usize {
         match self {
             Gathered::Run(run) => run.bytes(n),
-            Gathered::Mix(mix) => mix.bytes(n),
+            Gathered::Mix(mix, _) => mix.bytes(n),
         }
     }
 
@@ -245,6 +305,7 @@ impl Gathered<'_> {
             Gathered::Run(run) if run.lens().is_none() => {
                 Some((run.frame_len(), group_of(run.head())))
             }
+            Gathered::Mix(_, Some(len)) => Some((*len, Group::Station)),
             _ => None,
         }
     }
@@ -261,15 +322,10 @@ impl Gathered<'_> {
                     None => many.add_alike(run.frame_len() + FCS, group, n as u64),
                 }
             }
-            Gathered::Mix(mix) => {
+            Gathered::Mix(mix, _) => {
                 let (_, lens, heads) = mix.frames();
                 for (len, head) in lens.iter().zip(heads).take(n) {
-                    // The bit that says so is the first on the wire.
-                    let group = match head[0] & 1 {
-                        0 => Group::Station,
-                        _ => group_of(*head),
-                    };
-                    many.add(usize::from(*len) + FCS, group);
+                    many.add(usize::from(*len) + FCS, group_of(*head));
                 }
             }
         }
@@ -280,8 +336,21 @@ impl Gathered<'_> {
 /// Whom a frame is for that begins so.
 #[inline]
 fn group_of(head: Head) -> Group {
+    // The bit that says so is the first on the wire.
+    if head[0] & 1 == 0 {
+        return Group::Station;
+    }
     let [dst @ .., _, _, _, _, _, _, _, _] = header_of(head);
     Group::of(dst)
+}
+
+/// What packets have in common.
+#[derive(Clone, Copy)]
+enum Kin {
+    Header,
+    /// Their length, and each is for a station.
+    Length(usize),
+    None,
 }
 
 /// The packets to look at.
@@ -334,8 +403,10 @@ impl Gathering {
         };
         let kept = &mut *self.0;
         if most == 1 && limits.ends {
-            let from = kept.one::<F>(view, &descs)?;
-            let run = Run::new(from, &kept.at[..1], &kept.heads[..1])?;
+            let single = Single::of::<F>(view, ring)?;
+            kept.reported.begin(single.reported);
+            (kept.at[0], kept.heads[0]) = (single.at[0], single.heads[0]);
+            let run = Run::new(single.from, &kept.at[..1], &kept.heads[..1])?;
             return Some((Gathered::Run(run), &kept.reported));
         }
         if !kept.mixed {
@@ -348,37 +419,22 @@ impl Gathering {
                 _ => {}
             }
         }
-        let (n, from, one) = kept.mixed::<F>(view, &descs, &limits)?;
+        let (n, from, kin) = kept.mixed::<F>(view, &descs, &limits)?;
         if n < FEWEST && !(n == most && limits.ends) {
             kept.mixed = false;
             return None;
         }
         let (at, lens, heads) = (&kept.at[..n], &kept.lens[..n], &kept.heads[..n]);
-        let gathered = match one {
-            true => Gathered::Run(Run::of_lengths(from, (at, lens), heads)?),
-            false => Gathered::Mix(Mix::new(from, (at, lens), heads)?),
+        let gathered = match kin {
+            Kin::Header => Gathered::Run(Run::of_lengths(from, (at, lens), heads)?),
+            Kin::Length(len) => Gathered::Mix(Mix::new(from, (at, lens), heads)?, Some(len)),
+            Kin::None => Gathered::Mix(Mix::new(from, (at, lens), heads)?, None),
         };
         Some((gathered, &kept.reported))
     }
 }
 
 impl Kept {
-    /// Takes one packet, which is what interactive traffic sends.
-    #[inline(always)]
-    fn one<'v, F: Format>(
-        &mut self,
-        view: &'v View<'_>,
-        descs: &ReadSlice<'v>,
-    ) -> Option<ReadPlaces<'v>> {
-        let [addr, second] = descs.pairs().next()?;
-        let (len, asks) = simple::<F>(addr, second)?;
-        let from = view.read_places(addr, len as usize)?;
-        let at = from.find(addr)?;
-        self.reported.begin(asks);
-        (self.at[0], self.heads[0]) = (at, from.head(at)?);
-        Some(from)
-    }
-
     /// Takes packets as long as they are like the first.
     #[inline(always)]
     fn alike<'v, F: Format>(
@@ -442,14 +498,14 @@ impl Kept {
     }
 
     /// Takes packets whatever their lengths and headers are, as long as they lie in one region. Returns how many, where, and
-    /// whether they have one header. Not inlined, so that a single packet is not slowed down by what it does not need.
+    /// what they have in common. Not inlined, so that a single packet is not slowed down by what it does not need.
     #[inline(never)]
     fn mixed<'v, F: Format>(
         &mut self,
         view: &'v View<'_>,
         descs: &ReadSlice<'v>,
         limits: &Limits,
-    ) -> Option<(usize, ReadPlaces<'v>, bool)> {
+    ) -> Option<(usize, ReadPlaces<'v>, Kin)> {
         let Kept {
             at,
             lens,
@@ -463,7 +519,7 @@ impl Kept {
         let from = view.read_places(addr, len as usize)?;
         reported.begin(asks);
         let (mut n, mut bytes) = (0, 0);
-        let (mut len_differs, mut header_differs) = (0, false);
+        let (mut len_differs, mut header_differs, mut groups) = (0, false, 0);
         while n < limits.most && bytes < limits.bytes {
             let end = limits.most.min(n + AHEAD);
             let mut found = n;
@@ -493,6 +549,7 @@ impl Kept {
             for i in n..found {
                 heads[i] = from.head_of(at[i], lens[i].into())?;
                 header_differs |= !same_header(heads[i], heads[0]);
+                groups |= heads[i][0] & 1;
             }
             n = found;
             if n < end {
@@ -500,6 +557,11 @@ impl Kept {
             }
         }
         *mixed = len_differs != 0 || header_differs;
-        (n > 0).then_some((n, from, !header_differs))
+        let kin = match (header_differs, len_differs | groups as u32) {
+            (false, _) => Kin::Header,
+            (true, 0) => Kin::Length(len as usize),
+            (true, _) => Kin::None,
+        };
+        (n > 0).then_some((n, from, kin))
     }
 }

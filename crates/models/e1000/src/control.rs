@@ -508,7 +508,12 @@ impl Control for Registers {
         }
     }
 
-    fn recover(&mut self, env: &Env, blob: &[u8], words: Kept) -> Result<u64, StateError> {
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, _): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
         self.go_on(env, state::read(blob)?, words)
     }
 }

@@ -156,7 +156,7 @@ impl Irq {
     }
 
     /// Frames were received. Returns the causes as they are now.
-    pub(crate) fn received(&mut self, env: &Env, event: Event) -> u32 {
+    pub(crate) fn received(&mut self, env: &Env, event: &Event) -> u32 {
         if event.delayed {
             self.rx.start(env.clock.now(), event.packet, event.absolute);
         }
@@ -171,7 +171,7 @@ impl Irq {
     }
 
     /// Frames were sent. Returns the causes as they are now.
-    pub(crate) fn sent(&mut self, env: &Env, event: Event) -> u32 {
+    pub(crate) fn sent(&mut self, env: &Env, event: &Event) -> u32 {
         if event.delayed {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
@@ -181,14 +181,16 @@ impl Irq {
     }
 
     /// Frames were sent of which nothing is reported.
-    pub(crate) fn passed(&mut self, event: Event) {
+    #[inline]
+    pub(crate) fn passed(&mut self, event: &Event) {
         self.adaptive.sent(event.sent, event.ring);
         if event.sent > 0 {
             self.rx_throttle.sent();
         }
     }
 
-    fn batch(&mut self, env: &Env, event: Event, ends_delay: u32, rx: bool) {
+    #[inline]
+    fn batch(&mut self, env: &Env, event: &Event, ends_delay: u32, rx: bool) {
         let now = event.now;
         let delay = if rx { &mut self.rx } else { &mut self.tx };
         let delayed = *delay != Delay::default();

@@ -9,7 +9,9 @@ use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
 use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
 use model_testkit::{Silent, Time, memory};
 
-use crate::core::kept::{RX_MARK, TX_MARK};
+use intel::kept::rx::RX_MARK;
+use intel::kept::tx::TX_MARK;
+
 use crate::{Config, new};
 
 thread_local! {
@@ -19,17 +21,23 @@ thread_local! {
 
 struct Death;
 
-/// Dies here, if it is the step.
-pub(crate) fn step() {
-    LEFT.with(|left| {
-        let now = left.get();
-        left.set(now.saturating_sub(1));
-        if now == 0 {
-            // What ends on the way ends as in a process that lives on; it changes nothing that outlives it.
-            left.set(u64::MAX);
-            resume_unwind(Box::new(Death));
-        }
-    });
+/// Each store that outlives the process.
+#[derive(Debug)]
+pub(crate) struct Steps;
+
+impl intel::kept::Step for Steps {
+    /// Dies here, if it is the step.
+    fn step() {
+        LEFT.with(|left| {
+            let now = left.get();
+            left.set(now.saturating_sub(1));
+            if now == 0 {
+                // What ends on the way ends as in a process that lives on; it changes nothing that outlives it.
+                left.set(u64::MAX);
+                resume_unwind(Box::new(Death));
+            }
+        });
+    }
 }
 
 /// Lets `work` take so many steps. `None`: it died.
@@ -120,7 +128,7 @@ impl Side {
     fn revive(&mut self, mac: [u8; 6]) -> u64 {
         self.nic = Self::nic(mac);
         let (env, words) = (&self.env, Self::kept(self.words));
-        let lost = self.nic.control.recover(env, &self.blob, words);
+        let lost = self.nic.control.recover(env, (&self.blob, 0), words);
         let lost = lost.expect("sound");
         self.nic.control.settled();
         lost
@@ -561,7 +569,7 @@ fn words_that_nobody_leaves_are_refused_or_harmless() {
         }
         for (side, mac) in host.sides.iter_mut().zip(MACS) {
             side.nic = Side::nic(mac);
-            let _ = side.nic.control.recover(&side.env, &side.blob, Side::kept(side.words));
+            let _ = side.nic.control.recover(&side.env, (&side.blob, 0), Side::kept(side.words));
             side.nic.control.settled();
         }
         host.turn();

@@ -4,6 +4,7 @@ mod clock;
 pub(crate) mod config;
 pub(crate) mod doorbell;
 mod due;
+mod irq_regs;
 mod load;
 pub(crate) mod nic;
 pub(crate) mod nvm;
@@ -11,6 +12,7 @@ mod peek;
 pub(crate) mod pf;
 mod pf_alias;
 mod queues;
+mod recover;
 mod save;
 pub(crate) mod stat_regs;
 pub(crate) mod vf;
@@ -28,7 +30,7 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::due::Due;
@@ -37,7 +39,7 @@ use crate::control::stat_regs::StatRegs;
 use crate::core::function::Function;
 use crate::core::irq::{Causes, Way};
 use crate::filter::address::FILTERS;
-use crate::regs::bits::{ctrl, ctrl_ext, eitr, icr, rctl, rttdqsel, status, swsm, tctl, xdctl};
+use crate::regs::bits::{ctrl, ctrl_ext, icr, rctl, rttdqsel, status, swsm, tctl, xdctl};
 use crate::regs::{BAR_IO, BAR_MMIO};
 use crate::sriov::hub::Hub;
 use crate::{regs as r, state};
@@ -63,6 +65,8 @@ pub(crate) struct Registers {
     pub due: Due,
     /// Its driver may say where the rings of its VFs are.
     pub places_vf_rings: bool,
+    /// Accesses have changed what the words that outlive the process do not tell.
+    pub changed: bool,
 }
 
 impl Registers {
@@ -106,7 +110,7 @@ impl Registers {
 
     /// CTRL.RST: everything but PCI configuration, NVM and PHY (§4.3).
     fn reset_mac(&mut self, env: &Env) {
-        let function = &self.function;
+        let function = Arc::clone(&self.function);
         let file = &function.file;
         let kept = KEPT.map(|id| (id, file.get(id)));
         let throttles: [u32; r::VECTORS] =
@@ -127,6 +131,7 @@ impl Registers {
         self.nvm.wires(0);
         self.power_up();
         self.reset_vf_control();
+        function.note_all();
         // A sender that waited for room finds the receiver off.
         self.work.rx = true;
     }
@@ -188,62 +193,6 @@ impl Registers {
         self.function.irq.lock().raise(env, causes);
     }
 
-    /// Writes a register of the interrupt logic. `false`: it is none.
-    fn write_irq(&self, env: &Env, id: Id, element: u32, value: u32) -> bool {
-        let function = &self.function;
-        let store = || function.file.write(id, element, value);
-        match id {
-            r::ICR => function.irq.lock().write_icr(env, value),
-            r::ICS => {
-                let causes = Causes {
-                    other: value,
-                    ..Causes::default()
-                };
-                function.irq.lock().raise(env, causes);
-            }
-            r::IMS => function.irq.lock().set_ims(env, value),
-            r::IMC => function.irq.lock().clear_ims(env, value),
-            r::IAM => {
-                let bits = store();
-                function.irq.lock().set_iam(bits);
-            }
-            r::GPIE => {
-                let bits = store();
-                function.irq.lock().set_gpie(env, bits);
-            }
-            r::EICR | r::EICS | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
-                let own = self.to_vfs(id, value);
-                let mut irq = function.irq.lock();
-                match id {
-                    r::EICR => irq.clear_eicr(env, own),
-                    r::EICS => irq.set_eicr(env, own),
-                    r::EIMS => irq.set_eims(env, own),
-                    r::EIMC => irq.clear_eims(env, own),
-                    r::EIAC => irq.set_eiac(function.file.write(id, 0, own)),
-                    _ => irq.set_eiam(function.file.write(id, 0, own)),
-                }
-            }
-            r::EITR => {
-                let bits = store();
-                let mut irq = function.irq.lock();
-                irq.set_eitr(env, element, bits);
-                if value & eitr::CNT_INGR == 0 {
-                    irq.set_credits(env, element, value >> eitr::CREDITS_SHIFT);
-                }
-            }
-            r::IVAR => {
-                let entries = store();
-                function.irq.lock().set_ivar(element, entries);
-            }
-            r::IVAR_MISC => {
-                let entries = store();
-                function.irq.lock().set_ivar_misc(entries);
-            }
-            _ => return false,
-        }
-        true
-    }
-
     /// Writes a register that is no queue's.
     fn write_other(&mut self, env: &Env, (id, element): (Id, u32), value: u32) {
         if self.write_vf_control(id, element, value) || self.write_irq(env, id, element, value) {
@@ -270,6 +219,9 @@ impl Registers {
             r::EERD => function.file.set(id, self.nvm.eerd(value)),
             r::RCTL => {
                 let old = function.file.get(id);
+                if !old & value & rctl::EN != 0 {
+                    function.hold_receiver();
+                }
                 let new = store();
                 // Drivers free the buffers next.
                 function.setup.changed();
@@ -330,6 +282,11 @@ impl Registers {
     }
 }
 
+/// Whether a read of a register of the clock changes it for good.
+fn is_read_once(id: Id) -> bool {
+    id == r::TXSTMPH || id == r::RXSTMPH
+}
+
 impl Window for Registers {
     const SPAN: u32 = r::WINDOW;
 
@@ -341,10 +298,14 @@ impl Window for Registers {
         if let Some(value) = self.read_of_vf(id, element) {
             return value;
         }
+        self.changed |= id == r::SWSM || id == r::IAC || is_read_once(id);
         if let Some(value) = self.reading.read(&function, id, element) {
+            // It is counted on from there.
+            self.changed = true;
             return value;
         }
         if let Some(value) = self.read_vf_control(id, element) {
+            self.changed |= id == r::WVBR;
             return value;
         }
         let stored = function.file.get_at(id, element);
@@ -354,7 +315,12 @@ impl Window for Registers {
                 function.file.set(id, stored | swsm::SMBI);
                 stored
             }
-            r::ICR => function.irq.lock().read_icr(env),
+            r::ICR => {
+                let causes = function.irq.lock().read_icr(env);
+                // Those that a NIC raises that goes on are not worth a word.
+                self.changed |= causes & !(icr::RXDW | icr::TXDW | icr::RXDMT0 | icr::INTA) != 0;
+                causes
+            }
             r::EICR => {
                 let own = function.irq.lock().read_eicr(env);
                 let (of_vfs, whose) = self.of_vfs(id);
@@ -374,6 +340,19 @@ impl Window for Registers {
         if self.write_of_vf(id, element, value) {
             return;
         }
+        // What the words tell, and what is told again.
+        let told = [
+            r::IMS,
+            r::IMC,
+            r::EIMS,
+            r::EIMC,
+            r::EITR,
+            r::EICR,
+            r::EICS,
+            r::RDT,
+            r::TDT,
+        ];
+        self.changed |= !told.contains(&id);
         if let Some(work) = function.write_queue(env, id, element, value) {
             // The PF has another number of pools.
             self.due.changed |= id == r::RXDCTL;
@@ -476,6 +455,7 @@ impl Control for Registers {
             count_alone(&self.function.counters.reg_writes, 1);
             return self.merge(work);
         }
+        self.changed |= bar != BAR_MMIO;
         self.write_bar(env, bar, offset, data);
     }
 
@@ -499,6 +479,7 @@ impl Control for Registers {
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {
+        self.changed = true;
         if kind == ResetKind::Bus {
             self.function.forget_wake(env);
         }
@@ -523,9 +504,11 @@ impl Control for Registers {
         // The link change is older than the machine that boots now.
         self.function.irq.lock().write_icr(env, icr::ALL);
         self.function.setup.changed();
+        self.function.note_all();
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
+        self.changed = true;
         let way = match (state.msix, state.msi) {
             (true, _) => Way::Msix,
             (_, true) => Way::Msi,
@@ -544,16 +527,20 @@ impl Control for Registers {
         let due = self.function.irq.lock().tick(env);
         self.work.tx |= due.look;
         if due.link {
+            self.changed = true;
             self.negotiated(env);
         }
         self.end_turn();
     }
 
     fn attend(&mut self, env: &Env) {
+        // A VF that was reset has lost what was allowed to it.
+        self.changed = true;
         self.hear(env);
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
+        self.changed = true;
         if self.plug(env, up) {
             self.end_turn();
         }
@@ -564,6 +551,32 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, &state::read(blob)?)
+        self.become_state(env, &state::read(blob)?)?;
+        self.changed = true;
+        self.function.note_all();
+        Ok(())
+    }
+
+    fn keep(&mut self, words: Kept) -> bool {
+        let ours = self.function.kept.set(words).is_ok();
+        self.function.note_all();
+        ours
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed) | self.function.take_touched()
+    }
+
+    fn settled(&mut self) {
+        self.work.rx |= self.function.let_receiver_go();
+    }
+
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, age): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
+        self.revive(env, state::read(blob)?, age, words)
     }
 }

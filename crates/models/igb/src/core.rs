@@ -5,6 +5,7 @@ pub(crate) mod flow;
 pub(crate) mod function;
 pub(crate) mod inside;
 pub(crate) mod irq;
+pub(crate) mod kept;
 pub(crate) mod ptp;
 pub(crate) mod queue;
 pub(crate) mod stats;

@@ -56,6 +56,9 @@ impl Irq {
 
     /// Enters causes, and raises what is enabled.
     pub(crate) fn raise(&mut self, env: &Env, causes: Causes) {
+        if self.knows(&causes) {
+            return;
+        }
         let mut bits = self.vectors(causes.rx, &self.rx);
         let sent = self.vectors(causes.tx, &self.tx);
         self.of_sent |= sent;
@@ -76,6 +79,20 @@ impl Irq {
         }
         self.of_more |= bits;
         self.assert(env, bits | sent);
+    }
+
+    /// Whether all of this is pending already, and nothing waits for its time: then nothing follows from it.
+    #[inline]
+    fn knows(&self, causes: &Causes) -> bool {
+        if causes.now != 0 || self.throttled.is_some() || !self.virtual_function {
+            return false;
+        }
+        let (received, sent) = (
+            self.vectors(causes.rx, &self.rx),
+            self.vectors(causes.tx, &self.tx),
+        );
+        let of_more = (received & !self.of_more) | (sent & !self.of_sent);
+        causes.other == 0 && of_more == 0 && (received | sent) & !self.eicr == 0
     }
 
     /// The bits of EICR that these queues lead to.
@@ -219,6 +236,13 @@ impl Irq {
     pub(crate) fn set_eicr(&mut self, env: &Env, bits: u32) {
         self.of_more |= bits;
         self.assert(env, bits);
+    }
+
+    /// Every vector that is not masked, where each has a message: what it told is told again.
+    pub(crate) fn raise_all(&mut self, env: &Env) {
+        if self.multiple() {
+            self.set_eicr(env, self.eims);
+        }
     }
 
     /// EIMS, as EIMC shows it too.

@@ -14,6 +14,8 @@ mod control;
 mod core;
 mod filter;
 mod irq;
+#[cfg(test)]
+mod kept_tests;
 mod ptp;
 pub mod regs;
 mod rx;

@@ -291,6 +291,7 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
     tdwbal: TDWBAL,
     tdwbah: TDWBAH,
     txctl: DCA_TXCTRL,
+    eitr: EITR,
 };
 
 macro_rules! aliases {

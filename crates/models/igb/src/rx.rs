@@ -32,9 +32,12 @@ use model::{Env, Receive};
 use crate::core::function::{Function, count};
 use crate::core::inside::Inside;
 use crate::core::irq::Causes;
+use crate::core::kept;
+use crate::core::queue::{QUEUES_OF_PAGE, TAIL};
 use crate::core::stats::{Stat, Tally};
 use crate::regs::bits::icr;
 use crate::rx::enqueue::Rx;
+use crate::rx::shape::Shape;
 use crate::rx::writer::Outcome;
 
 /// The receive part of a function.
@@ -81,9 +84,31 @@ impl Receive for Receiver {
     }
 
     fn poll(&self, _env: &Env) {
-        // Under the lock of the waiters: a sender that registers too late to be woken here tries once
-        // more after that, and sees the new tail.
-        self.function.waiters.wake();
+        // A sender that registers too late to be woken here tries once more after that, and sees the new tail.
+        self.function.waiters.wake_behind();
+    }
+
+    fn look_at_tail(&self, queue: u32, moved: &dyn Fn() -> Option<u32>) -> bool {
+        let function = &self.function;
+        // Receive queues come first, and a page has no others.
+        let of_page = function.queues.get(queue as usize);
+        let Some(own) = of_page.filter(|_| queue < QUEUES_OF_PAGE) else {
+            return false;
+        };
+        // Who sets the queue up anew waits for the lock: what is read under it is of the queue as it is.
+        let Some(lock) = own.rx.reach() else {
+            return false;
+        };
+        let on = function.rx_enabled(queue);
+        let tail = moved().filter(|_| on);
+        if let Some(tail) = tail {
+            // The register side takes it once more, and counts it.
+            function.file.put(own.rx_tail, tail & TAIL);
+            function.note_word(kept::tail(false, queue), tail & TAIL);
+        }
+        drop(lock);
+        function.let_go(queue);
+        tail.is_some()
     }
 
     fn trace(
@@ -113,6 +138,11 @@ impl Inside for Receiver {
     fn pool_sent(&self, env: &Env, frame: &Frame<'_>, pools: u32) {
         deliver_inside(&self.function, env, frame, pools);
     }
+}
+
+/// Whether descriptors have the address of a header buffer too.
+pub(crate) fn splits(srrctl: u32) -> bool {
+    Shape::of(srrctl, 0).is_some_and(|shape| shape.splits())
 }
 
 /// Counts frames as missed that found no room and that their sender does not keep.

@@ -10,15 +10,17 @@ mod flow;
 mod plan;
 mod pools;
 mod run;
+mod single;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::{Caps, EACH, MAX_BATCH, Sink};
 use guest_mem::View;
-use intel::tx::{End, FanOut, Habit, Parser, Scratch, Settings, Store};
+use intel::tx::{Borrowed, End, FanOut, Habit, Parser, Scratch, Settings, Store};
 use intel::{Planned, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -35,6 +37,12 @@ const QUANTUM: usize = 64;
 /// Descriptors after which no other queue has its turn in the same call: those that make no frame cost
 /// time too, and sixteen rings may be full of them.
 const MOST_DESCS: u32 = 4096;
+
+thread_local! {
+    /// Storage of batches, between calls.
+    static SHELF: Cell<Option<Box<Store<Contexts>>>> = const { Cell::new(None) };
+}
+
 /// The transmit part of a function.
 pub(crate) struct Sender<I> {
     function: Arc<Function>,
@@ -44,12 +52,12 @@ pub(crate) struct Sender<I> {
 }
 
 /// What it remembers from call to call.
-struct Turns {
+pub(crate) struct Turns {
     /// Whether the transmitter as a whole is on.
     on: Planned<bool>,
     /// What the registers say about each queue.
     plans: Box<[Planned<TxPlan>]>,
-    store: Store<Contexts>,
+    store: Borrowed<Contexts>,
     /// Queues that may have something, bit by bit.
     waiting: u32,
     fan_out: FanOut,
@@ -65,7 +73,7 @@ impl<I: Inside> Sender<I> {
             turns: Turns {
                 on: Planned::default(),
                 plans: plans.collect(),
-                store: Store::default(),
+                store: Borrowed::default(),
                 waiting: 0,
                 fan_out: FanOut::default(),
                 runs: Habit::default(),
@@ -73,6 +81,38 @@ impl<I: Inside> Sender<I> {
             },
             function,
             inside,
+        }
+    }
+}
+
+/// Where a queue's head is written to, in place of a bit in each descriptor.
+pub(crate) fn head_to(function: &Function, queue: u32) -> Option<u64> {
+    TxPlan::make(function, queue).head_to
+}
+
+impl<I: Inside> Sender<I> {
+    /// One turn of a queue, whatever else there is to do, of which nothing is heard.
+    pub(crate) fn pass_over(&mut self, env: &Env, to: &dyn Sink, queue: u32) {
+        let view = env.memory.view();
+        let mut scratch = None;
+        let mut call = Call {
+            function: &self.function,
+            inside: &*self.inside,
+            env,
+            view: &view,
+            to,
+            loopback: false,
+            budget: MAX_BATCH,
+            room: TURN_BYTES,
+            walked: 0,
+            causes: Causes::default(),
+            moved: Moved::default(),
+        };
+        self.turns.waiting = 1 << queue;
+        let _ = self.turns.turn(&mut call, queue, &mut 0, &mut scratch);
+        self.turns.store.give_back(&SHELF);
+        if let Some(scratch) = scratch {
+            Scratch::end(scratch);
         }
     }
 }
@@ -159,34 +199,78 @@ impl<I: Inside> Transmit for Sender<I> {
             return Progress::Idle;
         }
         let view = env.memory.view();
-        // Taken when something needs it.
-        let mut scratch = None;
-        let mut call = Call {
-            function,
-            inside: &**inside,
-            env,
-            view: &view,
-            to,
-            loopback,
-            budget,
-            room: TURN_BYTES,
-            walked: 0,
-            causes: Causes::default(),
-            moved: Moved::default(),
-        };
-        let progress = turns.all(&mut call, &mut scratch);
-        if !call.causes.is_empty() {
-            let mut irq = function.irq.lock();
-            if function.adapts {
-                irq.sent(&call.moved);
+        if !loopback && let Some(sent) = single::send(turns, (function, to), &view) {
+            if sent.report {
+                reported(function, env, &sent);
             }
-            irq.raise(env, call.causes);
+            budget = budget.saturating_sub(sent.cost);
+            if budget == 0 {
+                return Progress::More;
+            }
+            if sent.all {
+                turns.waiting = 0;
+                return Progress::Idle;
+            }
         }
-        if let Some(scratch) = scratch {
-            Scratch::end(scratch);
-        }
-        progress
+        let of = (function, &**inside, env);
+        run_turns(turns, of, (&view, to, loopback), budget)
     }
+}
+
+/// Interrupts for a packet that was sent alone.
+#[inline]
+fn reported(function: &Function, env: &Env, sent: &single::Sent) {
+    let mut irq = function.irq.lock();
+    if function.adapts {
+        let mut moved = Moved::default();
+        if let Some(moved) = moved.get_mut(sent.queue as usize) {
+            (moved.done, moved.of) = (1, sent.ring);
+        }
+        irq.sent(&moved);
+    }
+    let causes = Causes {
+        tx: 1 << sent.queue,
+        ..Causes::default()
+    };
+    irq.raise(env, causes);
+}
+
+/// Gives queues turns, within `budget`. Not inlined: a packet that is sent alone is not slowed down by what it does not need.
+#[inline(never)]
+fn run_turns<I: Inside>(
+    turns: &mut Turns,
+    (function, inside, env): (&Function, &I, &Env),
+    (view, to, loopback): (&View<'_>, &dyn Sink, bool),
+    budget: usize,
+) -> Progress {
+    // Taken when something needs it.
+    let mut scratch = None;
+    let mut call = Call {
+        function,
+        inside,
+        env,
+        view,
+        to,
+        loopback,
+        budget,
+        room: TURN_BYTES,
+        walked: 0,
+        causes: Causes::default(),
+        moved: Moved::default(),
+    };
+    let progress = turns.all(&mut call, &mut scratch);
+    if !call.causes.is_empty() {
+        let mut irq = function.irq.lock();
+        if function.adapts {
+            irq.sent(&call.moved);
+        }
+        irq.raise(env, call.causes);
+    }
+    turns.store.give_back(&SHELF);
+    if let Some(scratch) = scratch {
+        Scratch::end(scratch);
+    }
+    progress
 }
 
 impl Turns {
@@ -315,15 +399,22 @@ impl Turns {
             settings,
             &function.counters,
         );
-        let end = parser.fill(&mut self.store, scratch, state.taken, limit);
+        let store = self.store.get(&SHELF);
+        let end = parser.fill(store, scratch, state.taken, limit);
         let (unread, room) = parser.left();
         call.room = room;
         call.walked = call.walked.saturating_add(left - unread);
         let batch = &scratch.batch;
         let offered = batch.len();
         let picks = &EACH[..offered];
+        if let Some(kept) = function.tx_kept(queue)
+            && let Some((next, reported)) = store.end()
+        {
+            let marked = reported.filter(|_| plan.head_to.is_none());
+            kept.begins::<Contexts>(call.view, ring, (next, marked), true);
+        }
         // Before it can have come anywhere: no frame arrives before it left.
-        let timed = matches!(function.kind, FunctionKind::Pf) && self.store.is_timed();
+        let timed = matches!(function.kind, FunctionKind::Pf) && store.is_timed();
         let leaving = timed.then(|| call.env.clock.now());
         let taken = if offered == 0 {
             0
@@ -340,12 +431,13 @@ impl Turns {
             function,
             call.view,
             (queue, plan),
-            (state, &self.store),
+            (state, &*store),
             ring,
             (batch, taken),
         );
         if let Some(leaving) = leaving.filter(|_| done.stamp) {
             function.ptp.lock().sent(&function.file, leaving);
+            function.touched.store(true, Ordering::Release);
         }
         call.finished(queue, ring, done);
         *walked = walked.saturating_add(done.moved);

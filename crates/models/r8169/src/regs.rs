@@ -66,6 +66,9 @@ regs::registers! { pub,
     FUNC_EVENT    0xf0 RW 0x0000_0000 0xffff_ffff "F0h" NO_MCU;
 }
 
+/// Where a driver says that there are packets, which is written more often than all others.
+pub(crate) const TPPOLL_AT: u64 = REGISTERS[TPPOLL.index()].offset as u64;
+
 /// The table of all NICs of the process.
 pub fn table() -> Arc<Table> {
     static TABLE: Shared = Shared::new(REGISTERS, &[], WINDOW);

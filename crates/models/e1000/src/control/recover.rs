@@ -4,53 +4,24 @@
 //! nothing is sent a second time, and nothing is written that the guest has been given.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use frame::{Batch, Caps, Counted, Mix, Run, Sink, Wake};
 use intel::Ring;
+use intel::kept::Nowhere;
+use intel::kept::tx::Found;
 use intel::saved::{check, field};
 use model::{Env, Kept, StateError, Work};
 
 use crate::control::Registers;
 use crate::core::chip::Chip;
-use crate::core::kept::{self, TxFound};
+use crate::core::context::Contexts;
+use crate::core::kept::{self, Publisher};
 use crate::core::rx_queue::RING;
 use crate::irq::{RECEIVED, SENT};
 use crate::regs as r;
 use crate::regs::bits::cause;
 use crate::state::v1;
 use crate::tx;
-
-/// Where frames go that were sent before, perhaps.
-#[derive(Default)]
-struct Nowhere(AtomicU64);
-
-impl Nowhere {
-    fn take(&self, frames: usize) -> usize {
-        self.0.fetch_add(frames as u64, Ordering::Relaxed);
-        frames
-    }
-}
-
-impl Sink for Nowhere {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        self.take(picks.len())
-    }
-    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        Some(self.take(run.count()))
-    }
-    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        Some(self.take(mix.count()))
-    }
-    fn caps(&self) -> Caps {
-        Caps::ALL
-    }
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
-impl Counted for Nowhere {
-    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-}
 
 impl Registers {
     /// Becomes what a NIC was whose process died. Returns the frames that were under way.
@@ -100,13 +71,13 @@ impl Registers {
             tail: head,
         };
         let ids = [RING.base_low, RING.base_high, RING.len];
-        let head = match kept::rx_found(&words) {
+        let head = match Publisher::found(&words, kept::RX) {
             Ok(head) => head,
             Err((first, n)) => {
                 let ring = place(ids, first);
                 let inside = first < ring.len && n < ring.len;
                 check(inside, "kept.rx", first, "outside of the ring")?;
-                let (head, published) = kept::rx_settle(&view, &ring, n);
+                let (head, published) = Publisher::settle(&view, &ring, n);
                 lost += if published { 0 } else { u64::from(n) };
                 head
             }
@@ -114,9 +85,14 @@ impl Registers {
         kept::rx_stands(&words, head);
         chip.file.set(r::RDH, head);
         let ring = place([r::TDBAL, r::TDBAH, r::TDLEN], 0);
-        let found = kept::tx_found(&words, &view, &ring);
-        let found =
-            found.ok_or_else(|| field("kept.tx", words.get(1), "not what a transmitter leaves"))?;
+        let found = kept::sent(&words).found(&view, &ring);
+        let found = found.ok_or_else(|| {
+            field(
+                "kept.tx",
+                words.get(kept::TX),
+                "not what a transmitter leaves",
+            )
+        })?;
         drop(view);
         lost += self.resume_transmitter(env, found, &words)?;
         // What was raised and not heard is raised again; what was heard, too.
@@ -134,21 +110,26 @@ impl Registers {
     fn resume_transmitter(
         &self,
         env: &Env,
-        found: TxFound,
+        found: Found<Contexts>,
         words: &Kept,
     ) -> Result<u64, StateError> {
         let chip = &self.chip;
-        let (head, position, carried, pass_over) = found.into_parts();
+        let kept = kept::sent(words);
+        kept.settle(&found);
+        let Found {
+            head,
+            position,
+            pass_over,
+            unsure,
+            ..
+        } = found;
         let tail = chip.file.get(r::TDT);
-        {
-            let mut tx = chip.tx.lock();
-            (tx.position, tx.kept) = (position, carried);
-            chip.file.set(r::TDH, head);
-        }
+        chip.tx.lock().position = position;
+        chip.file.set(r::TDH, head);
         let again = chip.kept.set(words.clone());
         check(again.is_ok(), "kept", 1u32, "it keeps words already")?;
         let Some((next, behind)) = pass_over else {
-            return Ok(0);
+            return Ok(unsure.into());
         };
         let nowhere = Nowhere::default();
         chip.passes_over.store(true, Ordering::Release);
@@ -174,8 +155,9 @@ impl Registers {
         }
         chip.file.set(r::TDH, next);
         chip.file.set(r::TDT, tail);
-        chip.note(&mut tx, &chip.irq.lock());
-        Ok(nowhere.0.load(Ordering::Relaxed))
+        kept.passed(&tx.position, next);
+        chip.note(&tx, &chip.irq.lock());
+        Ok(nowhere.taken())
     }
 }
 

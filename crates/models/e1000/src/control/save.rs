@@ -186,7 +186,6 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         runs: _,
         plan: _,  // follows from the registers
         store: _, // one call's
-        kept: _,  // the process's
     } = tx;
     let Memory {
         contexts: Contexts { segmenting, plain },

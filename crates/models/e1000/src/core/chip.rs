@@ -150,21 +150,16 @@ impl Chip {
         let mut irq = self.irq.lock();
         irq.reset(env);
         self.allow(&irq);
-        self.note(&mut tx, &irq);
+        self.note(&tx, &irq);
     }
 
     /// Says in the words that outlive the process where the rings stand, between two batches, and what is masked.
-    pub(crate) fn note(&self, tx: &mut TxState, irq: &Irq) {
+    pub(crate) fn note(&self, tx: &TxState, irq: &Irq) {
         let Some(kept) = self.kept.get() else {
             return;
         };
         let get = |id| self.file.get(id);
-        let TxState {
-            kept: carried,
-            position,
-            ..
-        } = tx;
-        carried.moves(kept, position, get(r::TDH));
+        kept::sent(kept).moves(&tx.position, get(r::TDH));
         kept::rx_stands(kept, get(r::RDH));
         for (at, value) in [
             (kept::RDT, get(r::RDT)),
@@ -187,9 +182,9 @@ impl Chip {
     /// As [`Self::note`], for who has neither lock.
     pub(crate) fn note_all(&self) {
         if self.kept.get().is_some() {
-            let mut tx = self.tx.lock();
+            let tx = self.tx.lock();
             let _rx = self.rx.settle();
-            self.note(&mut tx, &self.irq.lock());
+            self.note(&tx, &self.irq.lock());
         }
     }
 
@@ -203,7 +198,7 @@ impl Chip {
     /// How receive descriptors are published.
     #[inline]
     pub(crate) fn publisher(&self) -> Publisher<'_> {
-        Publisher(self.kept.get())
+        Publisher::new(self.kept.get(), kept::RX)
     }
 
     /// Frames that the guest may be given at once; each takes a descriptor or more.

@@ -57,6 +57,12 @@ impl Flow {
         self.high.store(false, Ordering::Release);
     }
 
+    /// Whether no pause frame is owed or was received, so that there is nothing to look at.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.owed.load(Ordering::Acquire) == 0 && self.silence.until().is_none()
+    }
+
     /// Whether the transmitter is silent at the partner's wish (STATUS.TXOFF).
     pub(crate) fn paused(&self, file: &File, env: &Env) -> bool {
         let until = self.silence.until();

@@ -2,7 +2,7 @@
 
 use datapath::MIN_FRAME;
 use intel::rx::RunPlan;
-use intel::{Ring, RingIds};
+use intel::{Ring, RingIds, RingPlace};
 use lease::{Guard, Lessor};
 
 use crate::core::csb::RxCsb;
@@ -30,9 +30,7 @@ pub(crate) struct RunWay {
     pub(crate) group: Group,
     /// RSRPD: those that are no longer in a buffer are small.
     pub(crate) small: usize,
-    /// Where the ring is, and how many descriptors it has.
-    pub(crate) base: u64,
-    pub(crate) ring: u32,
+    pub(crate) place: RingPlace,
     pub(crate) rctl: u32,
     /// RDTR and RADV.
     pub(crate) delays: (u32, u32),

@@ -39,11 +39,13 @@ impl Stats {
     }
 
     /// Counts `n` good frames received, each of `len` bytes with FCS. Under the lock of that side.
+    #[inline]
     pub(crate) fn received(&self, n: u64, len: usize, group: Group) {
         self.counts.received_alone(n, len, group);
     }
 
     /// The same of frames sent.
+    #[inline]
     pub(crate) fn sent(&self, n: u64, len: usize, group: Group) {
         self.counts.sent_alone(n, len, group);
     }

@@ -1,18 +1,32 @@
 //! The transmit queue: its ring, and what the transmitter remembers from call to call.
 
-use frame::MAX_BATCH;
-use intel::tx::{FanOut, Habit, Position, Store};
+use std::cell::Cell;
 
-use intel::{Planned, Ring};
-use regs::File;
+use frame::MAX_BATCH;
+use intel::tx::{Borrowed, FanOut, Habit, Position, Store};
+
+use intel::{Planned, RingIds, RingPlace};
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
-use crate::core::kept::TxKept;
 use crate::regs as r;
+
+/// The registers of the ring.
+pub(crate) const RING: RingIds = RingIds {
+    base_low: r::TDBAL,
+    base_high: r::TDBAH,
+    len: r::TDLEN,
+    head: r::TDH,
+    tail: r::TDT,
+};
 
 /// Fewest frames gathered at once for a sink that was short of room.
 const FEWEST: usize = 16;
+
+thread_local! {
+    /// Storage of batches, between calls.
+    pub(crate) static SHELF: Cell<Option<Box<Store<Contexts>>>> = const { Cell::new(None) };
+}
 
 /// What the transmitter remembers from call to call.
 #[derive(Debug, Default)]
@@ -26,9 +40,7 @@ pub(crate) struct TxState {
     pub(crate) plan: Planned<TxPlan>,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
-    pub(crate) store: Store<Contexts>,
-    /// What of it outlives the process.
-    pub(crate) kept: TxKept,
+    pub(crate) store: Borrowed<Contexts>,
 }
 
 /// What the registers say, as long as the set-up is the same.
@@ -42,24 +54,9 @@ pub(crate) struct TxPlan {
     pub(crate) pad: bool,
     /// The type of tags that descriptors may ask for.
     pub(crate) vlan: Option<u16>,
-    pub(crate) base: u64,
-    pub(crate) len: u32,
+    pub(crate) place: RingPlace,
     /// Descriptors left at which an interrupt says so (TXDCTL.LWTHRESH).
     pub(crate) low: u32,
-}
-
-impl TxPlan {
-    /// The ring with its head and its tail as they are now. `None`: there is none.
-    #[inline]
-    pub(crate) fn ring(&self, file: &File) -> Option<Ring> {
-        let ring = Ring {
-            base: self.base,
-            len: self.len,
-            head: file.get(r::TDH),
-            tail: file.get(r::TDT),
-        };
-        (ring.head < ring.len && ring.tail < ring.len).then_some(ring)
-    }
 }
 
 /// How many frames are gathered at once: what a sink has no room for is gathered again later, so it is

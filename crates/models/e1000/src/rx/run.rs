@@ -9,23 +9,25 @@ use datapath::counters::count_alone;
 use frame::{Cut, Run};
 use guest_mem::View;
 use intel::rx::{
-    ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Words, fill_cut, fill_lengths, fill_run,
+    ETHERNET_HEADER, Fcs, Filled, Judged, JudgedOne, Legacy, Words, fill_cut, fill_lengths,
+    fill_one, fill_run,
 };
-use intel::{Ring, verdict_of_segment, verdict_of_type};
+use intel::{Ring, RingPlace, verdict_of_segment, verdict_of_type};
 use model::Env;
 use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{RING, RunWay, RxGuard, RxState};
 use crate::core::stats::Many;
+use crate::irq::Event;
 use crate::regs as r;
-use crate::regs::bits::{rx_status, rxcsum};
+use crate::regs::bits::{cause, rx_status, rxcsum};
 use crate::rx::call::Call;
 use crate::rx::csb::RxPage;
 use crate::rx::fast_path::Bounds;
 use crate::rx::poll;
 use crate::rx::write::Report;
-use crate::rx::write_back::News;
+use crate::rx::write_back::{News, is_low, raise};
 
 /// How frames of at most `len` bytes with this header are received, if that is all that decides: of segments whose checksums are
 /// written on the way if `segments`.
@@ -33,7 +35,8 @@ use crate::rx::write_back::News;
 fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -> Option<RunWay> {
     let off = !chip.fast_path || chip.wake.armed() || chip.loopback() || !chip.rx_enabled();
     let file = &chip.file;
-    let ring = Ring::read(file, &RING).filter(|_| !off)?;
+    let place = RingPlace::of(file, &RING, 0);
+    place.ring(file).filter(|_| !off)?;
     let mut call = Call::new(chip, None);
     call.read();
     let [dst @ .., _, _, _, _, _, _, a, b] = header;
@@ -69,8 +72,7 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -
         fcs: bounds.fcs,
         group: judged.group,
         small: call.rsrpd,
-        base: ring.base,
-        ring: ring.len,
+        place,
         rctl: call.rctl,
         delays: (file.get(r::RDTR), file.get(r::RADV)),
     })
@@ -78,6 +80,105 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
+    let view = env.memory.view();
+    let page = chip.rx_page(env, &view);
+    let mut state = chip.rx.reach()?;
+    let taken = match single((chip, env), (&view, page), &mut state, run) {
+        Some(taken) => {
+            drop(state);
+            Some(taken)
+        }
+        None => deliver_all((chip, env), (&view, page), state, run),
+    };
+    poll::let_go(chip, env);
+    taken
+}
+
+/// The shortest way: one frame. `None`: nothing has happened that counts.
+#[inline(always)]
+fn single(
+    (chip, env): (&Chip, &Env),
+    (view, page): (&View<'_>, Option<RxPage<'_>>),
+    state: &mut RxGuard<'_>,
+    run: &Run<'_>,
+) -> Option<usize> {
+    let alone = run.count() == 1 && run.lens().is_none();
+    if !alone || page.is_some() || is_busy(state) {
+        return None;
+    }
+    let len = run.frame_len();
+    let way = state.run.known(chip.setup.get(), (run.head(), len))?;
+    let ring = way.place.ring(&chip.file)?;
+    if ring.available().min(chip.allowance()) == 0 {
+        return None;
+    }
+    let in_buffer = way.in_buffer(len);
+    match way.judged {
+        None => {
+            let words = Words::Second(way.word | in_buffer as u64);
+            fill_one(view, &ring, run, in_buffer, (words, &chip.publisher()))?;
+        }
+        Some(rxcsum) => {
+            let judged = JudgedOne::new((rxcsum, way.fcs), false, described(way));
+            fill_one(view, &ring, run, in_buffer, (judged, &chip.publisher()))?;
+        }
+    }
+    chip.stats.received(1, len + FCS, way.group);
+    let counters = &chip.counters;
+    count_alone(&counters.rx_desc_fetched, 1);
+    count_alone(&counters.rx_frames, 1);
+    count_alone(&counters.rx_bytes, len as u64);
+    way.place.set_head(&chip.file, ring.next(ring.head));
+    received((chip, env), way, &ring, in_buffer <= way.small);
+    Some(1)
+}
+
+/// One interrupt decision about one frame, as [`raise`] has it where there is no status block.
+#[inline(always)]
+fn received((chip, env): (&Chip, &Env), way: &RunWay, ring: &Ring, small: bool) {
+    let before = ring.available();
+    let left = before - 1;
+    let mut now = 0;
+    if is_low(ring, way.rctl, (before, left)) {
+        now |= cause::RXDMT0;
+    }
+    let (packet, absolute) = way.delays;
+    let delayed = packet != 0;
+    if !delayed {
+        now |= cause::RXT0;
+    }
+    if small {
+        now |= cause::SRPD | cause::RXT0;
+    }
+    let event = Event {
+        now,
+        delayed,
+        packet,
+        absolute,
+        filled: 1,
+        left,
+        ..Event::default()
+    };
+    let mut irq = chip.irq.lock();
+    irq.received(env, &event);
+    chip.allow(&irq);
+}
+
+/// Whether frames have to wait for others.
+#[inline(always)]
+fn is_busy(state: &RxGuard<'_>) -> bool {
+    state.crowded() || !state.fifo.is_empty()
+}
+
+/// As [`deliver`], with the lock, which it gives back. Not inlined: a frame that comes alone is not slowed down by what it does not
+/// need.
+#[inline(never)]
+fn deliver_all(
+    (chip, env): (&Chip, &Env),
+    memory: (&View<'_>, Option<RxPage<'_>>),
+    state: RxGuard<'_>,
+    run: &Run<'_>,
+) -> Option<usize> {
     let longest = run.frame_len();
     let find = || way(chip, run.header(), longest, false);
     let plan = |state: &mut RxState| state.run.way(chip.setup.get(), (run.head(), longest), find);
@@ -93,15 +194,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
                 fill_lengths(view, ours, run, words, &chip.publisher())
             }
             (Some(rxcsum), _) => {
-                let word = |_: &SimpleV4<'_>, len: usize, (status, errors)| {
-                    let verdict = Legacy {
-                        status,
-                        errors,
-                        ..Legacy::default()
-                    };
-                    [0, way.word | way.in_buffer(len) as u64 | verdict.word()]
-                };
-                let judged = Judged::new((rxcsum, way.fcs), false, word);
+                let judged = Judged::new((rxcsum, way.fcs), false, described(way));
                 fill_run(view, ours, run, in_buffer, (judged, &chip.publisher()))
             }
         }
@@ -113,7 +206,20 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         chip.stats.received(frames, longest + FCS, way.group);
         (frames * longest as u64, way.in_buffer(longest) <= way.small)
     };
-    take((chip, env), run.count(), plan, fill, count)
+    take((chip, env), memory, state, run.count(), (plan, fill, count))
+}
+
+/// What a descriptor says about a packet with this length, status and errors.
+#[inline(always)]
+fn described(way: &RunWay) -> impl Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2] + use<'_> {
+    |_, len, (status, errors)| {
+        let verdict = Legacy {
+            status,
+            errors,
+            ..Legacy::default()
+        };
+        [0, way.word | way.in_buffer(len) as u64 | verdict.word()]
+    }
 }
 
 /// Counts frames of these lengths. Returns their bytes, and whether one is small.
@@ -144,30 +250,18 @@ pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize
         (bytes, way.in_buffer(last) <= way.small)
     };
     let all = cut.count().checked_sub(from)?;
-    take((chip, env), all, plan, fill, count)
-}
-
-/// Takes frames as `plan` says, with buffers as `fill` says, of at most `all`; `count` counts so many by their lengths, and
-/// tells their bytes and whether one is small.
-#[inline(always)]
-fn take(
-    (chip, env): (&Chip, &Env),
-    all: usize,
-    plan: impl FnOnce(&mut RxState) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
-    count: impl FnOnce(&RunWay, u64) -> (u64, bool),
-) -> Option<usize> {
     let view = env.memory.view();
     let page = chip.rx_page(env, &view);
     let state = chip.rx.reach()?;
-    let taken = take_locked((chip, env), (&view, page), state, all, (plan, fill, count));
+    let taken = take((chip, env), (&view, page), state, all, (plan, fill, count));
     poll::let_go(chip, env);
     taken
 }
 
-/// The same with the lock, which it gives back.
+/// Takes frames as `plan` says, with buffers as `fill` says, of at most `all`; `count` counts so many by their lengths, and
+/// tells their bytes and whether one is small. It gives the lock back.
 #[inline(always)]
-fn take_locked(
+fn take(
     (chip, env): (&Chip, &Env),
     (view, page): (&View<'_>, Option<RxPage<'_>>),
     mut state: RxGuard<'_>,
@@ -178,22 +272,14 @@ fn take_locked(
         impl FnOnce(&RunWay, u64) -> (u64, bool),
     ),
 ) -> Option<usize> {
-    if state.crowded() || !state.fifo.is_empty() {
+    if is_busy(&state) {
         return None;
     }
     let way = plan(&mut state)?;
     if let Some(page) = &page {
         page.take_tail(chip);
     }
-    let ring = Ring {
-        base: way.base,
-        len: way.ring,
-        head: chip.file.get(r::RDH),
-        tail: chip.file.get(r::RDT),
-    };
-    if ring.head >= ring.len || ring.tail >= ring.len {
-        return None;
-    }
+    let ring = way.place.ring(&chip.file)?;
     let free = ring.available().min(chip.allowance());
     let filled = fill(view, (&ring, free), &way);
     let (n, frames) = (filled.frames, u64::from(filled.frames));
@@ -205,11 +291,11 @@ fn take_locked(
     count_alone(&counters.rx_desc_fetched, filled.fetched);
     count_alone(&counters.rx_frames, frames);
     count_alone(&counters.rx_bytes, bytes);
-    let call = Call::new(chip, page);
+    way.place.set_head(&chip.file, ring.behind(n));
     let mut news = News::with_delays(way.delays);
-    call.publish((ring, n), way.rctl, small, &mut news);
-    call.raise(env, news);
-    if let Some(page) = &call.page
+    news.publish((ring, n), way.rctl, small);
+    raise((chip, env), page.as_ref(), news);
+    if let Some(page) = &page
         && n as usize == all
     {
         page.settle(chip, env, &mut state.csb, false);

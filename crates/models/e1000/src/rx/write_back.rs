@@ -14,6 +14,7 @@ use crate::irq::Event;
 use crate::regs as r;
 use crate::regs::bits::{cause, rctl};
 use crate::rx::call::{Call, Rx};
+use crate::rx::csb::RxPage;
 use crate::rx::writer::Writer;
 
 /// Lists of write-backs kept for the next leases, and how long one may be to be kept.
@@ -263,51 +264,66 @@ impl Call<'_, '_> {
             news.event.now |= cause::RXO;
         }
         if n > 0 {
-            self.publish((ring, n), rctl, account.small, news);
-        }
-    }
-
-    /// Moves the head over `n` descriptors of `ring`.
-    #[inline]
-    pub(crate) fn publish(&self, (ring, n): (Ring, u32), rctl: u32, small: bool, news: &mut News) {
-        self.chip.file.set(r::RDH, ring.behind(n));
-        news.published = true;
-        news.small |= small;
-        // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
-        let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & rctl::RDMTS) + 1);
-        let before = ring.available();
-        news.event.filled += n;
-        news.event.left = before.saturating_sub(n);
-        if before.saturating_sub(n) <= threshold && before > threshold {
-            news.event.now |= cause::RXDMT0;
+            chip.file.set(r::RDH, ring.behind(n));
+            news.publish((ring, n), rctl, account.small);
         }
     }
 
     /// One interrupt decision.
-    pub(crate) fn raise(&self, env: &Env, news: News) {
-        let mut event = news.event;
-        if news.published {
-            let page = self.page.as_ref().and_then(|page| page.wanted());
-            event.wanted = page.map(|page| page.received(self.chip.file.get(r::RDH)));
-            if event.packet == 0 || event.wanted == Some(false) {
-                event.now |= cause::RXT0;
-            } else {
-                event.delayed = true;
-            }
-            if news.small {
-                event.now |= cause::SRPD | cause::RXT0;
-            }
+    fn raise(&self, env: &Env, news: News) {
+        raise((self.chip, env), self.page.as_ref(), news);
+    }
+}
+
+impl News {
+    /// Frames have been given to the guest in `n` descriptors from the head of `ring` on; `small`: one is not longer than RSRPD.
+    #[inline]
+    pub(crate) fn publish(&mut self, (ring, n): (Ring, u32), rctl: u32, small: bool) {
+        self.published = true;
+        self.small |= small;
+        let before = ring.available();
+        let left = before.saturating_sub(n);
+        self.event.filled += n;
+        self.event.left = left;
+        if is_low(&ring, rctl, (before, left)) {
+            self.event.now |= cause::RXDMT0;
         }
-        if event.now != 0 || event.delayed {
-            let causes = {
-                let mut irq = self.chip.irq.lock();
-                let causes = irq.received(env, event);
-                self.chip.allow(&irq);
-                causes
-            };
-            if let Some(page) = self.page.as_ref().and_then(|page| page.wanted()) {
-                page.store(at::HOST_ISR, causes);
-            }
+    }
+}
+
+/// Whether no more descriptors of a ring are left than RCTL.RDMTS says, and there were more `before`.
+#[inline]
+pub(crate) fn is_low(ring: &Ring, rctl: u32, (before, left): (u32, u32)) -> bool {
+    // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
+    let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & rctl::RDMTS) + 1);
+    left <= threshold && before > threshold
+}
+
+/// One interrupt decision.
+#[inline]
+pub(crate) fn raise((chip, env): (&Chip, &Env), page: Option<&RxPage<'_>>, news: News) {
+    let mut event = news.event;
+    let page = page.and_then(|page| page.wanted());
+    if news.published {
+        event.wanted = page.map(|page| page.received(chip.file.get(r::RDH)));
+        if event.packet == 0 || event.wanted == Some(false) {
+            event.now |= cause::RXT0;
+        } else {
+            event.delayed = true;
+        }
+        if news.small {
+            event.now |= cause::SRPD | cause::RXT0;
+        }
+    }
+    if event.now != 0 || event.delayed {
+        let causes = {
+            let mut irq = chip.irq.lock();
+            let causes = irq.received(env, &event);
+            chip.allow(&irq);
+            causes
+        };
+        if let Some(page) = page {
+            page.store(at::HOST_ISR, causes);
         }
     }
 }

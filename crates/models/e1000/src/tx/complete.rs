@@ -11,8 +11,9 @@ use intel::tx::write_back;
 use model::Env;
 
 use crate::core::chip::Chip;
+use crate::core::kept;
 use crate::core::stats::Tally;
-use crate::core::tx_queue::TxState;
+use crate::core::tx_queue::{SHELF, TxState};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::regs::bits::cause;
@@ -35,28 +36,26 @@ pub(crate) fn finish(
     count_alone(&counters.tx_frames, sent.frames);
     count_alone(&counters.tx_bytes, sent.bytes);
     let TxState {
-        store,
-        position,
-        kept: carried,
-        ..
+        store, position, ..
     } = state;
+    let store = store.get(&SHELF);
     let done = store.complete(position, ring, taken, &mut tally, counters);
     chip.stats.add(&tally);
-    let kept = chip.kept.get();
+    let kept = chip.kept.get().map(kept::sent);
     let Some(done) = done else {
         if let Some(kept) = kept {
-            carried.moves(kept, position, ring.head);
+            kept.moves(position, ring.head);
         }
         return 0;
     };
     if let Some(kept) = kept {
         let first = done.written.first();
-        carried.reports(kept, position, (ring.head, done.next), first.copied());
+        kept.reports(position, (ring.head, done.next), first.copied());
         // The first last, which gives the guest all of them.
         let (first, rest) = done.written.split_at(done.written.len().min(1));
         write_back(view, ring, rest, &counters.tx_dma_fault);
         write_back(view, ring, first, &counters.tx_dma_fault);
-        carried.stands(kept, done.next);
+        kept.stands(done.next);
     } else {
         write_back(view, ring, done.written, &counters.tx_dma_fault);
     }
@@ -119,12 +118,12 @@ pub(crate) fn moved(
         event.now |= cause::TXD_LOW;
     }
     if event.now != 0 || event.delayed {
-        let causes = chip.irq.lock().sent(env, event);
+        let causes = chip.irq.lock().sent(env, &event);
         if let Some(page) = page {
             page.store(at::HOST_ISR, causes);
         }
     } else {
         // However the packets are cut into batches, moderation counts all of them.
-        chip.irq.lock().passed(event);
+        chip.irq.lock().passed(&event);
     }
 }

@@ -1,11 +1,11 @@
 //! What the registers say to the transmitter, worked out once per generation of the set-up.
 
 use frame::Caps;
-use intel::SIZE;
+use intel::RingPlace;
 use intel::tx::Settings;
 
 use crate::core::chip::Chip;
-use crate::core::tx_queue::TxPlan;
+use crate::core::tx_queue::{RING, TxPlan};
 use crate::regs as r;
 use crate::regs::bits::{ctrl, tctl, txdctl};
 
@@ -19,8 +19,7 @@ impl TxPlan {
             loopback: chip.comes_back(),
             pad: file.get(r::TCTL) & tctl::PSP != 0,
             vlan: tags.then(|| file.get(r::VET) as u16),
-            base: u64::from(file.get(r::TDBAH)) << 32 | u64::from(file.get(r::TDBAL)),
-            len: file.get(r::TDLEN) / SIZE as u32,
+            place: RingPlace::of(file, &RING, 0),
             low: (file.get(r::TXDCTL) >> txdctl::LWTHRESH_SHIFT) * txdctl::LWTHRESH_UNIT,
         }
     }

@@ -7,10 +7,11 @@ use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
 use intel::tx::{Gathered, Gathering, Reported};
-use model::{Env, Kept};
+use model::Env;
 
 use crate::core::chip::Chip;
-use crate::core::kept::TxKept;
+use crate::core::context::Contexts;
+use crate::core::kept::{self, TxKept};
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
@@ -31,23 +32,22 @@ pub(crate) fn send(
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, left, low): (&Ring, u32, u32),
     limits: (usize, usize),
-    carried: &TxKept,
 ) -> Option<Sent> {
     let mut gathering = Gathering::take();
     let offered = gathering
         .gather::<Descs>(view, ring, left, limits)
         .and_then(|(run, reported)| {
             count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
-            let kept = chip.kept.get().map(|kept| (kept, carried));
-            if let Some((kept, carried)) = kept {
+            let kept = chip.kept.get().map(kept::sent);
+            if let Some(kept) = kept {
                 let count = run.count();
                 let marked = reported.first(count).map(|n| ring.behind(n));
                 let next = ring.behind(count as u32);
-                carried.begins((kept, view), ring, next, marked, false);
+                kept.begins::<Contexts>(view, ring, (next, marked), false);
             }
             let Some(packets) = run.offer(to) else {
-                if let Some((kept, carried)) = kept {
-                    carried.stands(kept, ring.head);
+                if let Some(kept) = kept {
+                    kept.stands(ring.head);
                 }
                 return None;
             };
@@ -76,7 +76,7 @@ fn complete(
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, low): (&Ring, u32),
     (run, taken, bytes): (&Gathered<'_>, usize, usize),
-    (reported, kept): (&Reported, Option<(&Kept, &TxKept)>),
+    (reported, kept): (&Reported, Option<TxKept<'_>>),
 ) {
     match run.kind() {
         Some((len, group)) => chip.stats.sent(taken as u64, len + FCS, group),
@@ -89,13 +89,13 @@ fn complete(
     let next = ring.behind(taken as u32);
     let now = match kept {
         None => reported.write_back(view, ring, taken, faults),
-        Some((kept, carried)) => {
+        Some(kept) => {
             if taken < run.count() {
                 let marked = reported.first(taken).map(|n| ring.behind(n));
-                carried.takes(kept, (ring.head, next), marked);
+                kept.takes((ring.head, next), marked);
             }
             let now = reported.write_back_first_last(view, ring, taken, faults);
-            carried.stands(kept, next);
+            kept.stands(next);
             now
         }
     };

@@ -10,7 +10,9 @@ use intel::tx::{End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
-use crate::core::tx_queue::{TxPlan, TxState};
+use crate::core::context::Contexts;
+use crate::core::kept;
+use crate::core::tx_queue::{SHELF, TxPlan, TxState};
 use crate::regs as r;
 use crate::rx::Excess;
 use crate::tx::complete::finish;
@@ -104,8 +106,8 @@ impl<'t, 'v> Turn<'t, 'v> {
         if let Some(page) = &self.page {
             state.csb.take_tail(chip, page);
         }
-        let Some(ring) = plan.ring(&chip.file) else {
-            if chip.file.get(r::TDT) != chip.file.get(r::TDH) {
+        let Some(ring) = plan.place.ring(&chip.file) else {
+            if plan.place.tail(&chip.file) != plan.place.head(&chip.file) {
                 count(&chip.counters.tx_bad_ring, 1);
             }
             return Step::End(Progress::Idle);
@@ -139,13 +141,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         let (ring, limits) = (&work.ring, (work.limit, self.room));
         let world = (self.chip, self.env, self.to);
         let memory = (self.view, self.page);
-        let Some(sent) = run::send(
-            world,
-            memory,
-            (ring, work.left, plan.low),
-            limits,
-            &state.kept,
-        ) else {
+        let Some(sent) = run::send(world, memory, (ring, work.left, plan.low), limits) else {
             state.runs.failed();
             return Step::Again;
         };
@@ -165,7 +161,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
         let all = packets == ring.available() as usize;
         // Nothing has come since.
-        if all && self.chip.file.get(r::TDT) == ring.tail {
+        if all && plan.place.tail(&self.chip.file) == ring.tail {
             return Step::End(Progress::Idle);
         }
         Step::Again
@@ -190,6 +186,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         let TxState {
             store, position, ..
         } = state;
+        let store = store.get(&SHELF);
         let mut parser = Parser::<Descs>::new(
             self.view,
             (ring, left, self.room),
@@ -204,7 +201,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         if let Some(kept) = chip.kept.get()
             && let Some((next, reported)) = store.end()
         {
-            (state.kept).begins((kept, self.view), &ring, next, reported, true);
+            kept::sent(kept).begins::<Contexts>(self.view, &ring, (next, reported), true);
         }
         let taken = offer(chip, self.env, to, plan.loopback, batch);
         let memory = (self.view, self.page);

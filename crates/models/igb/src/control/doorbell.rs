@@ -89,6 +89,7 @@ pub(crate) fn layout(function: &Function, controls_vfs: bool) -> Doorbells {
 mod tests {
     use super::*;
     use crate::core::function::FunctionKind;
+    use crate::core::queue::QUEUES_OF_PAGE;
     use crate::regs as r;
     use crate::regs::PF_QUEUES;
 
@@ -97,7 +98,7 @@ mod tests {
         let function = Function::new(FunctionKind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
         let layout = layout(&function, false);
         assert!(layout.valid());
-        assert_eq!(layout.queues.len(), 8);
+        assert_eq!(layout.queues.len(), 2 * QUEUES_OF_PAGE as usize);
         let (rx, tx) = (&layout.queues[1], &layout.queues[4 + 3]);
         assert_eq!((rx.head, rx.enable.0, rx.tail), (0x2910, 0x2928, 0x2918));
         assert_eq!((tx.head, tx.enable.0, tx.tail), (0x3b10, 0x3b28, 0x3b18));

@@ -142,6 +142,7 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
         hub,
         due: Due::default(),
         places_vf_rings: config.pf_places_vf_rings,
+        changed: true,
     };
     control.power_up();
     control.reset_vf_control();

@@ -3,6 +3,7 @@
 //! counted from the last.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use model::Env;
 use regs::Id;
@@ -10,6 +11,7 @@ use regs::Id;
 use crate::control::Registers;
 use crate::core::function::{Function, count};
 use crate::core::irq::Irq;
+use crate::core::kept;
 use crate::regs as r;
 use crate::regs::bits::{ivar, xdctl};
 use crate::regs::pools::POOLS;
@@ -151,6 +153,12 @@ impl Registers {
         vfs.fold(value, |own, aliased| {
             let bits = value >> first_vector(aliased.vf) & BITS;
             let file = &aliased.function.file;
+            aliased.function.touched.store(true, Ordering::Release);
+            match id {
+                r::EIMS => aliased.function.note_mask(kept::EIMS, bits, 0),
+                r::EIMC => aliased.function.note_mask(kept::EIMS, 0, bits),
+                _ => {}
+            }
             aliased.irq(|irq, env| match id {
                 r::EICR => irq.clear_eicr(env, bits),
                 r::EICS => irq.set_eicr(env, bits),
@@ -222,8 +230,9 @@ impl Registers {
         match id {
             r::EITR => {
                 let (aliased, index) = self.aliased_by_vector(element)?;
-                let kept = aliased.function.file.write(v::VTEITR, index, value);
-                aliased.irq(|irq, env| irq.set_eitr(env, index, kept));
+                let bits = aliased.function.file.write(v::VTEITR, index, value);
+                aliased.function.note_word(kept::eitr(index), bits);
+                aliased.irq(|irq, env| irq.set_eitr(env, index, bits));
             }
             r::IVAR => {
                 let aliased = self.aliased(element)?;
@@ -237,8 +246,9 @@ impl Registers {
                     }
                 });
                 let file = &aliased.function.file;
-                let kept = file.write(v::VTIVAR, 0, u32::from_le_bytes(entries));
-                aliased.irq(|irq, _| irq.set_ivar(0, kept));
+                let bits = file.write(v::VTIVAR, 0, u32::from_le_bytes(entries));
+                aliased.irq(|irq, _| irq.set_ivar(0, bits));
+                aliased.function.touched.store(true, Ordering::Release);
             }
             _ => {
                 let (aliased, id, index) = self.aliased_by_queue(id, element)?;

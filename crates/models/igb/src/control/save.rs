@@ -35,6 +35,7 @@ impl Registers {
             hub: _,             // its VFs' mailboxes are in their states
             places_vf_rings: _, // configured
             due: _,             // a loaded NIC carries out all of it
+            changed: _,         // the process's
         } = self;
         let Function {
             file,
@@ -59,6 +60,9 @@ impl Registers {
             tx_rung: _, // a loaded NIC looks at everything
             tx_next,
             waiters: _, // the process's
+            kept: _,    // says where rings stand, as this does
+            rx_hold: _, // ends when this is saved
+            touched: _, // the process's
             true_fcs: _,
             adapts: _,
             fast_path: _, // configured

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::bits::{ctrl, status};
 use intel::window::Window;
-use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::irq::{Causes, Way};
+use crate::core::kept;
 use crate::irq::VF_MAILBOX;
 use crate::regs::settings::{Settings, VfSettings};
 use crate::regs::{BAR_MMIO, VF_MESSAGES, pools, vf as r};
@@ -34,6 +35,8 @@ pub(crate) struct VfControl {
     pub(super) settings: VfSettings,
     /// How far VTFRTIMER is ahead of the clock.
     pub(super) ahead: Nanos,
+    /// Accesses have changed what the words that outlive the process do not tell.
+    pub(super) changed: bool,
 }
 
 impl VfControl {
@@ -47,6 +50,7 @@ impl VfControl {
             granted: Grant::default(),
             settings: VfSettings::default(),
             ahead: 0,
+            changed: true,
         }
     }
 
@@ -101,6 +105,7 @@ impl VfControl {
         function.setup.changed();
         function.reset_queues();
         function.irq.lock().reset(env);
+        function.note_all();
         self.space_interrupts(env);
         self.channel.mailbox(|mailbox| mailbox.vf_reset());
         self.channel.tell(env.clock.now(), Event::Reset);
@@ -111,6 +116,7 @@ impl VfControl {
     pub(super) fn look(&mut self, env: &Env) {
         let (grant, settings) = self.channel.granted();
         if (grant, settings) != (self.granted, self.settings) {
+            self.changed = true;
             self.settings = settings;
             self.put_in_force(grant);
             self.space_interrupts(env);
@@ -119,6 +125,7 @@ impl VfControl {
             self.work = Work { tx: true, rx: true };
         }
         if self.channel.mailbox(|mailbox| mailbox.take_interrupt()) {
+            self.changed = true;
             let causes = Causes {
                 other: VF_MAILBOX,
                 ..Causes::default()
@@ -199,9 +206,20 @@ impl Window for VfControl {
             return 0;
         };
         match id {
-            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
+            r::V2PMAILBOX => {
+                let (before, value) = self
+                    .channel
+                    .mailbox(|mailbox| (mailbox.vf_peek(), mailbox.vf_read()));
+                // What it clears is not told again.
+                self.changed |= before != self.channel.mailbox(|mailbox| mailbox.vf_peek());
+                value
+            }
             r::VTEICR => function.irq.lock().read_eicr(env),
-            _ => self.peek_word(env, Found { id, element }),
+            _ => {
+                // A driver adds up how much these grow, and they are to grow.
+                self.changed |= STATISTICS.contains(&id);
+                self.peek_word(env, Found { id, element })
+            }
         }
     }
 
@@ -210,6 +228,16 @@ impl Window for VfControl {
         let Some(Found { id, element }) = function.file.table().find(offset) else {
             return;
         };
+        let told = [
+            r::VTEIMS,
+            r::VTEIMC,
+            r::VTEITR,
+            r::VTEICR,
+            r::VTEICS,
+            r::RDT,
+            r::TDT,
+        ];
+        self.changed |= !told.contains(&id);
         if let Some(work) = function.write_queue(env, id, element, value) {
             self.work.tx |= work.tx;
             self.work.rx |= work.rx;
@@ -219,13 +247,20 @@ impl Window for VfControl {
         match id {
             r::VTEICR => irq.clear_eicr(env, value),
             r::VTEICS => irq.set_eicr(env, value),
-            r::VTEIMS => irq.set_eims(env, value),
-            r::VTEIMC => irq.clear_eims(env, value),
+            r::VTEIMS => {
+                irq.set_eims(env, value);
+                function.note_mask(kept::EIMS, value & irq.existing(), 0);
+            }
+            r::VTEIMC => {
+                irq.clear_eims(env, value);
+                function.note_mask(kept::EIMS, 0, value);
+            }
             r::VTEIAC => irq.set_eiac(function.file.write(id, 0, value)),
             r::VTEIAM => irq.set_eiam(function.file.write(id, 0, value)),
             r::VTEITR => {
-                let kept = function.file.write(id, element, value);
-                irq.set_eitr(env, element, kept);
+                let bits = function.file.write(id, element, value);
+                function.note_word(kept::eitr(element), bits);
+                irq.set_eitr(env, element, bits);
             }
             r::VTIVAR => irq.set_ivar(0, function.file.write(id, 0, value)),
             r::VTIVAR_MISC => irq.set_ivar_misc(function.file.write(id, 0, value)),
@@ -307,11 +342,13 @@ impl Control for VfControl {
 
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
         self.function.bus_master.store(false, Ordering::Release);
+        self.changed = true;
         self.function.irq.lock().set_way(env, Way::Pin);
         self.restart(env);
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
+        self.changed = true;
         // A function in D3 does no DMA.
         let may = state.bus_master && !state.d3;
         self.function.bus_master.store(may, Ordering::Release);
@@ -329,6 +366,8 @@ impl Control for VfControl {
     }
 
     fn attend(&mut self, env: &Env) {
+        // Its PF may have changed the mailbox.
+        self.changed = true;
         self.look(env);
     }
 
@@ -340,6 +379,32 @@ impl Control for VfControl {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, &state::read(blob)?)
+        self.become_state(env, &state::read(blob)?)?;
+        self.changed = true;
+        self.function.note_all();
+        Ok(())
+    }
+
+    fn keep(&mut self, words: Kept) -> bool {
+        let ours = self.function.kept.set(words).is_ok();
+        self.function.note_all();
+        ours
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed) | self.function.take_touched()
+    }
+
+    fn settled(&mut self) {
+        self.work.rx |= self.function.let_receiver_go();
+    }
+
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, age): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
+        self.revive(env, state::read(blob)?, age, words)
     }
 }

@@ -49,6 +49,7 @@ impl VfControl {
             granted,
             settings: _, // its PF's
             ahead,
+            changed: _, // the process's
         } = self;
         let Function {
             file,
@@ -73,6 +74,9 @@ impl VfControl {
             tx_rung: _,    // a loaded NIC looks at everything
             tx_next,
             waiters: _, // the process's
+            kept: _,    // says where rings stand, as this does
+            rx_hold: _, // ends when this is saved
+            touched: _, // the process's
             true_fcs: _,
             adapts: _,
             fast_path: _, // configured
@@ -143,7 +147,7 @@ impl VfControl {
         drop((transmitters, receivers));
         self.channel.show(*statistics);
         self.ahead = timer.wrapping_sub(now);
-        self.channel.mailbox(|live| *live = mailbox);
+        self.channel.load(mailbox);
         // What was begun is gone on with.
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);

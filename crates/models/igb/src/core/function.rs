@@ -4,6 +4,7 @@
 //! outside the model is called under `irq` but interrupts and the timer.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use datapath::counters::count;
@@ -11,13 +12,15 @@ use datapath::{Generation, Waiters};
 use intel::RingPlace;
 use intel::rx::RunPlan;
 use intel::wake::WakeUp;
+use model::Kept;
 use parking_lot::Mutex;
 use regs::{File, Table};
 
 use crate::core::flow::Flow;
 use crate::core::irq::Irq;
+use crate::core::kept::{self, Publisher, TxKept};
 use crate::core::ptp::Ptp;
-use crate::core::queue::Queue;
+use crate::core::queue::{Queue, TxState};
 use crate::core::stats::{Group, Stat, Stats};
 use crate::regs::bits::xdctl;
 use crate::regs::queues::QueueIds;
@@ -98,6 +101,13 @@ pub(crate) struct Function {
     pub tx_next: AtomicU32,
     /// Senders that found no room.
     pub waiters: Waiters,
+    /// What goes on after this process died.
+    pub kept: OnceLock<Kept>,
+    /// The guest has placed a receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
+    /// known to who goes on.
+    pub rx_hold: AtomicBool,
+    /// Something that no access changes is to be saved.
+    pub touched: AtomicBool,
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
     pub adapts: bool,
@@ -115,8 +125,15 @@ impl Function {
         queues: usize,
         true_fcs: bool,
     ) -> Self {
+        let file = File::new(table);
+        let queue = |at| Queue {
+            tx_tail: file.place(ids.tdt, at),
+            rx_tail: file.place(ids.rdt, at),
+            ..Queue::default()
+        };
         Self {
-            file: File::new(table),
+            queues: (0..queues as u32).map(queue).collect(),
+            file,
             setup: Generation::default(),
             run: Mutex::default(),
             cut: Mutex::default(),
@@ -124,7 +141,6 @@ impl Function {
             kind,
             vfs: AtomicU32::new(0),
             mbps: AtomicU32::new(1000),
-            queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Arc::default(),
             vf_stats: Vec::new(),
@@ -138,6 +154,9 @@ impl Function {
             tx_rung: AtomicU32::new(0),
             tx_next: AtomicU32::new(0),
             waiters: Waiters::default(),
+            kept: OnceLock::new(),
+            rx_hold: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
             true_fcs,
             adapts: false,
             fast_path: true,
@@ -171,6 +190,7 @@ impl Function {
     /// Whether the queue's receive side runs.
     pub(crate) fn rx_enabled(&self, queue: u32) -> bool {
         self.file.get_at(self.ids.rxdctl, queue) & xdctl::ENABLE != 0
+            && !self.rx_hold.load(Ordering::Acquire)
     }
 
     /// Whether frames move at all: on a link (or looped back), allowed to do DMA.
@@ -193,6 +213,96 @@ impl Function {
         for queue in &self.queues {
             drop(queue.tx.lock());
             drop(queue.rx.lock());
+        }
+    }
+
+    /// The words of a queue's transmit ring, if somebody keeps them.
+    #[inline]
+    pub(crate) fn tx_kept(&self, queue: u32) -> Option<TxKept<'_>> {
+        self.kept.get().map(|kept| kept::tx(kept, queue))
+    }
+
+    /// How receive descriptors of a queue are published. `splits`: they have the address of a second buffer; the bit `ends` in
+    /// their second words ends a frame.
+    #[inline]
+    pub(crate) fn publisher(&self, queue: u32, splits: bool, ends: u64) -> Publisher<'_> {
+        let kept = self.kept.get().map(|kept| (kept, kept::rx(queue)));
+        Publisher::new(kept, splits, ends)
+    }
+
+    /// Stores one of the words that outlive the process.
+    #[inline]
+    pub(crate) fn note_word(&self, at: usize, value: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::put(kept, at, value.into());
+        }
+    }
+
+    /// The guest sets bits of a mask, or clears them. What masks itself is taken as unmasked by who goes on.
+    pub(crate) fn note_mask(&self, at: usize, set: u32, clear: u32) {
+        if let Some(kept) = self.kept.get() {
+            let mask = kept.get(at) as u32 & !clear | set;
+            kept::put(kept, at, mask.into());
+        }
+    }
+
+    /// What is placed anew is not used before it is saved.
+    pub(crate) fn hold_receiver(&self) {
+        if self.kept.get().is_some() {
+            self.rx_hold.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether something is to be saved that no access has changed.
+    pub(crate) fn take_touched(&self) -> bool {
+        self.touched.load(Ordering::Acquire) && self.touched.swap(false, Ordering::AcqRel)
+    }
+
+    /// It is saved: true if something waited for that.
+    pub(crate) fn let_receiver_go(&self) -> bool {
+        let held = self.rx_hold.load(Ordering::Acquire);
+        if held {
+            self.rx_hold.store(false, Ordering::Release);
+            self.setup.changed();
+        }
+        held
+    }
+
+    /// Says where the rings of a queue stand, between two batches: the caller has the locks.
+    pub(crate) fn note_rings(&self, queue: u32, tx: Option<&TxState>) {
+        let Some(kept) = self.kept.get() else {
+            return;
+        };
+        let get = |id| self.file.get_at(id, queue);
+        match tx {
+            Some(tx) => kept::tx(kept, queue).moves(tx, get(self.ids.tdh)),
+            None => kept::rx_stands(kept, queue, get(self.ids.rdh)),
+        }
+    }
+
+    /// Says all of it, between two batches.
+    pub(crate) fn note_all(&self) {
+        let Some(kept) = self.kept.get() else {
+            return;
+        };
+        let ids = self.ids;
+        for (at, queue) in (0..).zip(&self.queues) {
+            let get = |id| u64::from(self.file.get_at(id, at));
+            {
+                let tx = queue.tx.lock();
+                self.note_rings(at, Some(&tx));
+            }
+            let _rx = queue.rx.lock();
+            self.note_rings(at, None);
+            kept::put(kept, kept::tail(true, at), get(ids.tdt));
+            kept::put(kept, kept::tail(false, at), get(ids.rdt));
+        }
+        let irq = self.irq.lock();
+        kept::put(kept, kept::IMS, irq.mask().into());
+        kept::put(kept, kept::EIMS, irq.extended_mask().into());
+        for at in 0..self.file.table().register(ids.eitr).count {
+            let value = self.file.get_at(ids.eitr, at);
+            kept::put(kept, kept::eitr(at), value.into());
         }
     }
 

@@ -4,8 +4,15 @@ use std::sync::atomic::AtomicU64;
 
 use lease::BoundedLock;
 use parking_lot::Mutex;
+use regs::Place;
 
 use crate::core::context::Context;
+
+/// Bits of a tail.
+pub(crate) const TAIL: u32 = 0xffff;
+
+/// Queues whose registers are on the pages that a guest may map, the first ones: of a VF, all it has.
+pub(crate) const QUEUES_OF_PAGE: u32 = 4;
 
 /// One queue in each direction. Their locks are never held together.
 #[derive(Debug, Default)]
@@ -15,6 +22,9 @@ pub(crate) struct Queue {
     /// long.
     pub rx: BoundedLock<RxState>,
     pub counts: QueueCounts,
+    /// Where its tails are kept.
+    pub tx_tail: Place,
+    pub rx_tail: Place,
 }
 
 /// What the statistics registers of a queue show (§8.18, PQGPRC and those behind it). They only

@@ -30,6 +30,8 @@ pub(crate) struct QueueIds {
     pub tdwbah: Id,
     /// DCA_TXCTRL.
     pub txctl: Id,
+    /// Of its vectors, not of queues.
+    pub eitr: Id,
 }
 
 impl QueueIds {

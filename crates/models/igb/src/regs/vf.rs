@@ -80,6 +80,7 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
     tdwbal: TDWBAL,
     tdwbah: TDWBAH,
     txctl: DCA_TXCTRL,
+    eitr: VTEITR,
 };
 
 /// The look-up of the registers of every VF.

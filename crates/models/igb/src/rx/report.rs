@@ -1,5 +1,7 @@
 //! What the descriptors of a received frame report (§7.1.4, §7.1.5, §7.1.11).
 
+use std::sync::atomic::Ordering;
+
 use frame::{Frame, sum_range};
 use intel::rx::Legacy;
 use intel::verdict::{rx_error, rx_status};
@@ -170,7 +172,11 @@ impl Call<'_> {
         };
         let now = self.env.clock.now();
         let function = self.function;
-        function.ptp.lock().received(&function.file, now, message)
+        let stamped = function.ptp.lock().received(&function.file, now, message);
+        if stamped {
+            function.touched.store(true, Ordering::Release);
+        }
+        stamped
     }
 
     /// Bytes of the headers of the frame, if PSRTYPE asks for packets of its kind (§7.1.10).

@@ -8,7 +8,7 @@
 use datapath::FCS;
 use frame::{Batch, Cut, Run};
 use guest_mem::View;
-use intel::rx::{Filled, Judged, Words, fill_cut, fill_lengths, fill_run};
+use intel::rx::{Filled, Judged, JudgedOne, Words, fill_cut, fill_lengths, fill_one, fill_run};
 use intel::verdict::rx_status;
 use intel::{Ring, RingPlace, verdict_of_segment};
 use model::Env;
@@ -16,6 +16,7 @@ use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
+use crate::core::kept::Publisher;
 use crate::core::stats::{Group, Many};
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
@@ -124,43 +125,116 @@ fn described(words: [u64; 2], packet: &SimpleV4<'_>, (status, errors): (u8, u8))
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
+    if run.count() == 1
+        && run.lens().is_none()
+        && let Some(taken) = single(function, env, run)
+    {
+        return Some(taken);
+    }
+    deliver_all(function, env, run)
+}
+
+/// The shortest way: one frame. `None`: nothing has happened that counts.
+#[inline(always)]
+fn single(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
+    if !function.fast_path || function.wake.armed() || !function.moves() {
+        return None;
+    }
+    let (generation, len) = (function.setup.get(), run.frame_len());
+    let way = *function.run.lock().known(generation, (run.head(), len))?;
+    let own = function.queues.get(way.queue as usize)?;
+    let view = env.memory.view();
+    let lock = own.rx.reach()?;
+    let filled = fill_single(function, (&view, generation), &way, run);
+    if filled.is_some() {
+        function.stats.received(1, len + FCS, way.group);
+        count(&own.counts.rx_packets, 1);
+        count(&own.counts.rx_octets, len as u64);
+        let multicast = way.group == Group::Multicast;
+        count(&own.counts.rx_multicast, multicast.into());
+    }
+    drop(lock);
+    function.let_go(way.queue);
+    let given = filled?;
+    let counters = &function.counters;
+    count(&counters.rx_desc_fetched, 1);
+    count(&counters.rx_frames, 1);
+    count(&counters.rx_bytes, len as u64);
+    raise(function, env, &way, (given, 1));
+    Some(1)
+}
+
+/// Fills a buffer. Returns how many there were.
+#[inline(always)]
+fn fill_single(
+    function: &Function,
+    (view, generation): (&View<'_>, u32),
+    way: &RunWay,
+    run: &Run<'_>,
+) -> Option<u32> {
+    // Those who change the set-up wait for the lock, or are seen here.
+    if generation != function.setup.get() {
+        return None;
+    }
+    let len = run.frame_len();
+    let ring = way.place.ring(&function.file)?;
+    let given = ring.available();
+    if given == 0 {
+        return None;
+    }
+    // A buffer for a whole frame, and a descriptor for it.
+    let by = function.publisher(way.queue, false, 0);
+    match way.judged {
+        None => fill_one(view, &ring, run, len, (of_length(way.words, len), &by))?,
+        Some(rxcsum) => {
+            let judged = JudgedOne::new((rxcsum, 0), true, judged(way.words));
+            fill_one(view, &ring, run, len, (judged, &by))?
+        }
+    };
+    way.place.set_head(&function.file, ring.next(ring.head));
+    Some(given)
+}
+
+/// What descriptors say whose packets are judged, as [`described`].
+#[inline(always)]
+fn judged(words: [u64; 2]) -> impl Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2] {
+    move |packet, len, verdict| {
+        let [first, second] = words;
+        described(
+            [first, second | (len as u64) << PKT_LEN_AT],
+            packet,
+            verdict,
+        )
+    }
+}
+
+/// As [`deliver`]. Not inlined: a frame that comes alone is not slowed down by what it does not need.
+#[inline(never)]
+fn deliver_all(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
     let longest = run.frame_len();
     let plan = |generation| {
         let find = || way(function, env, (&run.header(), longest), None);
         let mut plan = function.run.lock();
         plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| match (
+        way.judged,
+        run.lens(),
+    ) {
         (None, None) => fill_run(
             view,
             ours,
             run,
             longest,
-            (of_length(way.words, longest), &()),
+            (of_length(way.words, longest), by),
         ),
-        (None, Some(_)) => fill_lengths(
-            view,
-            ours,
-            run,
-            (Words::Both(way.words), PKT_LEN_AT, 0),
-            &(),
-        ),
+        (None, Some(_)) => {
+            let words = (Words::Both(way.words), PKT_LEN_AT, 0);
+            fill_lengths(view, ours, run, words, by)
+        }
         (Some(rxcsum), _) => {
-            let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
-                let [first, second] = way.words;
-                described(
-                    [first, second | (len as u64) << PKT_LEN_AT],
-                    packet,
-                    verdict,
-                )
-            };
-            fill_run(
-                view,
-                ours,
-                run,
-                longest,
-                (Judged::new((rxcsum, 0), true, words), &()),
-            )
+            let filler = Judged::new((rxcsum, 0), true, judged(way.words));
+            fill_run(view, ours, run, longest, (filler, by))
         }
     };
     let count = |way: &RunWay, frames: u64| {
@@ -203,11 +277,11 @@ pub(crate) fn deliver_cut(
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| {
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
-        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), &())
+        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), by)
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.
@@ -225,7 +299,7 @@ pub(crate) fn deliver_cut(
 fn take(
     (function, env): (&Function, &Env),
     plan: impl FnOnce(u32) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay, &Publisher<'_>) -> Filled,
     count_all: impl FnOnce(&RunWay, u64) -> u64,
 ) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
@@ -243,7 +317,9 @@ fn take(
     };
     let filled = ring.map(|ring| {
         let given = ring.available();
-        let filled = fill(&view, (&ring, given), &way);
+        // Buffers for whole frames, and a descriptor for each.
+        let by = function.publisher(way.queue, false, 0);
+        let filled = fill(&view, (&ring, given), &way, &by);
         let frames = u64::from(filled.frames);
         if frames == 0 {
             return (given, filled, 0);

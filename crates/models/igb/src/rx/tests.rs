@@ -3,6 +3,7 @@
 mod any;
 mod descriptors;
 mod rings;
+mod tails;
 mod vfs;
 
 use crate::testing::{Guest, packet};

@@ -10,7 +10,8 @@ use crate::core::queue::RxState;
 use crate::regs::bits::icr;
 use crate::rx::call::Call;
 use crate::rx::counts::Counts;
-use crate::rx::shape::Shape;
+use crate::rx::report::desc_status;
+use crate::rx::shape::{Shape, ShapeKind};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,12 @@ impl<'a, 'v> Writer<'a, 'v> {
     }
 
     fn write_back(&mut self, function: &Function, counts: &mut Counts, mut open: Open<'_>) {
-        let faults = self.descs.flush(&mut open.room, &());
+        let ends = match open.shape.kind {
+            ShapeKind::Legacy => u64::from(desc_status::EOP) << 32,
+            _ => desc_status::EOP.into(),
+        };
+        let by = function.publisher(open.queue, open.shape.splits(), ends);
+        let faults = self.descs.flush(&mut open.room, &by);
         count(&function.counters.rx_dma_fault, faults);
         let own = std::mem::take(&mut counts.own);
         counts.all.frames += own.frames;

@@ -11,6 +11,7 @@ use crate::core::function::Function;
 use crate::core::stats::{Stat, Stats};
 use crate::regs::settings::VfSettings;
 use crate::sriov::mailbox::{Mailbox, WORDS};
+use crate::state::vf as saved;
 
 /// What a PF grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +60,7 @@ const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat
 /// [`attend`](model::Control::attend) called.
 #[derive(Default)]
 pub struct VfChannel {
-    mailbox: Mutex<Mailbox>,
+    mailbox: Mutex<Versioned>,
     grant: Mutex<(Grant, VfSettings)>,
     listener: Mutex<Option<Arc<dyn VfListener>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
@@ -73,6 +74,17 @@ pub struct VfChannel {
     poked: AtomicBool,
     /// Its PF reads MBVFICR: a message stays there until that is cleared.
     by_registers: bool,
+}
+
+/// A mailbox, and how often it was changed: where both sides have saved it, the one that was changed more often is the later.
+#[derive(Default)]
+struct Versioned {
+    mailbox: Mailbox,
+    version: u64,
+    /// It is one that was saved.
+    goes_on: bool,
+    /// The version of the one that its VF is about to go on with.
+    expected: Option<u64>,
 }
 
 impl VfChannel {
@@ -168,7 +180,46 @@ impl VfChannel {
 
     /// Does something with the mailbox.
     pub fn mailbox<R>(&self, does: impl FnOnce(&mut Mailbox) -> R) -> R {
-        does(&mut self.mailbox.lock())
+        let mut kept = self.mailbox.lock();
+        let before = kept.mailbox.clone();
+        let done = does(&mut kept.mailbox);
+        if kept.mailbox != before {
+            kept.version += 1;
+        }
+        done
+    }
+
+    /// How often the mailbox was changed.
+    pub fn version(&self) -> u64 {
+        self.mailbox.lock().version
+    }
+
+    /// The VF will be loaded with the mailbox as it was when it had been changed so often.
+    pub fn expect(&self, version: u64) {
+        self.mailbox.lock().expected = Some(version);
+    }
+
+    /// The mailbox as it is, and how often it was changed.
+    pub(crate) fn saved(&self) -> (u64, saved::Mailbox) {
+        let kept = self.mailbox.lock();
+        (kept.version, kept.mailbox.saved())
+    }
+
+    /// Goes on with a mailbox that its PF has saved, unless the one there is is later.
+    pub(crate) fn go_on(&self, (version, mailbox): (u64, Mailbox)) {
+        let mut kept = self.mailbox.lock();
+        if !kept.goes_on || kept.version < version {
+            (kept.mailbox, kept.version, kept.goes_on) = (mailbox, version, true);
+        }
+    }
+
+    /// The same for its VF. Without a version it counts whatever there is.
+    pub(crate) fn load(&self, mailbox: Mailbox) {
+        let expected = self.mailbox.lock().expected.take();
+        match expected {
+            Some(version) => self.go_on((version, mailbox)),
+            None => self.mailbox(|live| *live = mailbox),
+        }
     }
 
     /// What is granted.
@@ -200,6 +251,41 @@ impl VfChannel {
         let listener = self.listener.lock().clone();
         if let Some(listener) = listener {
             listener.happened(now, event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_mailbox_that_both_sides_have_saved_the_later_counts() {
+        let word = |value| {
+            let mut mailbox = Mailbox::default();
+            mailbox.set_word(0, value);
+            mailbox
+        };
+        let now = |channel: &VfChannel| channel.mailbox(|mailbox| mailbox.word(0));
+        for (pf, vf, first, later) in [(7, 5, true, 1), (5, 7, true, 2), (7, 5, false, 1)] {
+            let channel = VfChannel::of_registers();
+            // What happens before either is there is of no account.
+            channel.mailbox(|mailbox| mailbox.set_word(1, 9));
+            let by_pf = || channel.go_on((pf, word(1)));
+            if first {
+                by_pf();
+            }
+            channel.expect(vf);
+            channel.load(word(2));
+            if !first {
+                by_pf();
+            }
+            assert_eq!((now(&channel), channel.version()), (later, pf.max(vf)));
+            channel.mailbox(|mailbox| mailbox.set_word(0, 3));
+            assert_eq!(channel.version(), pf.max(vf) + 1);
+            // A migration, which has one side only.
+            channel.load(word(4));
+            assert_eq!(now(&channel), 4);
         }
     }
 }

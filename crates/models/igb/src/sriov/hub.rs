@@ -20,7 +20,8 @@ use crate::regs as r;
 use crate::regs::bits::ctrl_ext;
 use crate::regs::pools;
 use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
-use crate::sriov::mailbox::Causes;
+use crate::sriov::mailbox::{Causes, Mailbox};
+use crate::state::vf::Mailbox as Saved;
 
 /// Most VFs of the chip: the eighth pool is the PF's.
 pub const MAX_VFS: u32 = pools::POOLS - 1;
@@ -134,6 +135,22 @@ impl Hub {
     /// The channel of a VF, if there is such a one.
     pub fn channel(&self, vf: u32) -> Option<&Arc<VfChannel>> {
         self.channels.get(vf as usize)
+    }
+
+    /// The mailboxes of all VFs as they are, and how often each was changed: for the process that goes on.
+    pub fn mailboxes(&self) -> Vec<(u64, Saved)> {
+        let channels = self.channels.iter();
+        channels.map(|channel| channel.saved()).collect()
+    }
+
+    /// The PF is about to go on that had saved these. Of each the later counts, this or its VF's.
+    pub fn resume(&self, mailboxes: &[(u64, Saved)]) {
+        for (channel, (version, saved)) in self.channels.iter().zip(mailboxes) {
+            // What is none its VF will refuse, too.
+            if let Ok(mailbox) = Mailbox::load(saved) {
+                channel.go_on((*version, mailbox));
+            }
+        }
     }
 
     /// Sets what has the PF look at what its VFs did ([`model::Control::attend`]).

@@ -24,6 +24,7 @@ type Case = (&'static str, fn(&mut State));
 
 fn control(guest: &Guest) -> Registers {
     Registers {
+        changed: false,
         function: Arc::clone(&guest.function),
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
         port: Port::new(PhyModel::Igp03, true, false, Duration::ZERO),

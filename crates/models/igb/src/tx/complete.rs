@@ -49,12 +49,30 @@ pub(crate) fn finish(
     }
     let done = store.complete(state, ring, taken, &mut tally, counters);
     function.stats.add(&tally);
+    let kept = function.tx_kept(queue);
     let Some(done) = done else {
+        if let Some(kept) = kept {
+            kept.moves(state, ring.head);
+        }
         return Done::default();
     };
     let report = !done.written.is_empty();
-    let write = || write_back(view, ring, done.written, &counters.tx_dma_fault);
+    let faults = &counters.tx_dma_fault;
+    // The first last, which gives the guest all of them.
+    let first = if kept.is_some() { 1 } else { 0 };
+    let (first, rest) = done.written.split_at(done.written.len().min(first));
+    if let Some(kept) = &kept {
+        let marked = first.first().filter(|_| plan.head_to.is_none());
+        kept.reports(state, (ring.head, done.next), marked.copied());
+    }
+    let write = || {
+        write_back(view, ring, rest, faults);
+        write_back(view, ring, first, faults);
+    };
     moved((function, plan), view, (done.next, report), write);
+    if let Some(kept) = kept {
+        kept.stands(done.next);
+    }
     Done {
         moved: done.moved,
         report: done.now,

@@ -9,7 +9,7 @@ use intel::tx::{Gathered, Gathering, Reported};
 
 use crate::core::function::Function;
 use crate::tx::complete::{Done, moved};
-use crate::tx::desc::Descs;
+use crate::tx::desc::{Contexts, Descs};
 use crate::tx::plan::TxPlan;
 
 /// What became of a run.
@@ -34,7 +34,18 @@ pub(crate) fn send(
         .and_then(|(run, reported)| {
             let counters = &function.counters;
             count_alone(&counters.tx_desc_fetched, run.count() as u64);
-            let taken = run.offer(to)?;
+            let kept = function.tx_kept(queue);
+            if let Some(kept) = &kept {
+                let count = run.count();
+                let marked = marked(plan, ring, reported, count);
+                kept.begins::<Contexts>(view, ring, (ring.behind(count as u32), marked), false);
+            }
+            let Some(taken) = run.offer(to) else {
+                if let Some(kept) = kept {
+                    kept.stands(ring.head);
+                }
+                return None;
+            };
             let bytes = run.bytes(taken);
             let moved = (&run, taken, bytes);
             Some(Sent {
@@ -45,6 +56,12 @@ pub(crate) fn send(
         });
     gathering.end();
     sent
+}
+
+/// Of the first `n` packets the first that is to be reported in its descriptor.
+fn marked(plan: &TxPlan, ring: &Ring, reported: &Reported, n: usize) -> Option<u32> {
+    let first = reported.first(n).filter(|_| plan.head_to.is_none());
+    first.map(|n| ring.behind(n))
 }
 
 /// Completes the first `taken` packets.
@@ -68,11 +85,23 @@ fn complete(
         count_alone(&own.counts.tx_octets, bytes);
     }
     let next = ring.behind(taken as u32);
+    let kept = function.tx_kept(queue);
+    let faults = &counters.tx_dma_fault;
     let write = || {
-        reported.write_back(view, ring, taken, &counters.tx_dma_fault);
+        match kept {
+            None => reported.write_back(view, ring, taken, faults),
+            Some(_) => reported.write_back_first_last(view, ring, taken, faults),
+        };
     };
     let report = reported.asks(taken);
+    if let Some(kept) = kept.filter(|_| taken < run.count()) {
+        let marked = marked(plan, ring, reported, taken);
+        kept.takes((ring.head, next), marked);
+    }
     moved((function, plan), view, (next, report), write);
+    if let Some(kept) = kept {
+        kept.stands(next);
+    }
     Done {
         moved: taken as u32,
         report,

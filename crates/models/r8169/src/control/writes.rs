@@ -128,7 +128,7 @@ impl Registers {
         self.work.rx |= on & cr::RE != 0;
     }
 
-    fn write_poll(&mut self, env: &Env, value: u32) {
+    pub(super) fn write_poll(&mut self, env: &Env, value: u32) {
         let chip = &self.chip;
         if value & poll::NORMAL != 0 {
             count(&chip.counters.tx_doorbells, 1);

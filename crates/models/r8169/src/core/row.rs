@@ -155,6 +155,15 @@ impl Walk {
     }
 }
 
+/// Writes the first word of the descriptor at `index` back, as [`Walk::store`].
+#[inline(always)]
+pub(crate) fn store_one(view: &View<'_>, (base, index): (u64, u32), word: u64, faults: &AtomicU64) {
+    let at = place(base, index);
+    if view.write_release(at, &word.to_le_bytes()).is_err() {
+        count_alone(faults, 1);
+    }
+}
+
 #[inline(always)]
 fn store(view: &View<'_>, first: u64, words: &[u64], faults: &AtomicU64) {
     let window = view.write_window(first);

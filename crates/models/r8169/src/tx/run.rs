@@ -10,7 +10,7 @@ use guest_mem::{ReadPlaces, View};
 
 use crate::core::chip::Chip;
 use crate::core::queues::{Alike, MOST, TxState};
-use crate::core::row::{Row, Walk};
+use crate::core::row::{Row, Walk, store_one};
 use crate::core::stats::Stat;
 use crate::regs::bits::{desc, tx};
 
@@ -78,6 +78,45 @@ pub(super) fn send(
         },
         None => Tried::None,
     }
+}
+
+/// Sends the packet at the head of the ring, if it is the only one and the ring does not end with it: what interactive traffic sends.
+/// `None`: nothing has happened, but that it was tried.
+#[inline(always)]
+pub(super) fn single(
+    (chip, view): (&Chip, &View<'_>),
+    base: u64,
+    state: &mut TxState,
+    to: &dyn Sink,
+) -> Option<()> {
+    if !state.runs.is_open() {
+        return None;
+    }
+    let row = Row::of(view, base)?;
+    let mut descs = row.words(state.next, 2);
+    let ([word, addr], [behind, _]) = (descs.next()?, descs.next()?);
+    if behind as u32 & desc::OWN != 0 || word & EOR != 0 {
+        return None;
+    }
+    let len = plain(word)?;
+    let from = view.read_places(addr, len)?;
+    let at = [from.find(addr)?];
+    let heads = [from.head(at[0])?];
+    let run = Run::new(from, &at, &heads)?;
+    if to.deliver_run(&run).is_none_or(|taken| taken == 0) {
+        state.runs.failed();
+        return None;
+    }
+    state.runs.worked();
+    let word = word & !u64::from(desc::OWN);
+    let counters = &chip.counters;
+    store_one(view, (base, state.next), word, &counters.tx_dma_fault);
+    state.next = Walk::new(state.next).behind(1);
+    state.given += 1;
+    count_alone(&counters.tx_frames, 1);
+    count_alone(&counters.tx_bytes, len as u64);
+    chip.stats.add(Stat::TxOk, 1);
+    Some(())
 }
 
 /// Bytes of the frame of a descriptor that asks for nothing and is the chip's.

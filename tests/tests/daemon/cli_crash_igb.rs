@@ -1,0 +1,290 @@
+//! Guests with an 82576, or with VFs of one, whose daemon's worker is killed at any instruction.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use drivers::SocketBus;
+use drivers::igb::Igb;
+use drivers::igbpf;
+use drivers::igbvf::Vf;
+use hypernic_tests::{Daemon, LONG, Launch, scratch};
+
+use crate::cli_crash::{Chance, kill};
+
+const TYPE: [u8; 2] = [0x88, 0xb7];
+/// Frames that a guest sends at once.
+const BURST: u64 = 8;
+
+/// A NIC with its driver.
+trait Nic: Send {
+    fn mac(&self) -> [u8; 6];
+    /// Returns how many there was room for.
+    fn send(&mut self, frames: &[Vec<u8>]) -> usize;
+    fn receive(&mut self) -> Vec<Vec<u8>>;
+    fn all_sent(&mut self) -> bool;
+    /// Asks something that has to be answered once.
+    fn ask(&mut self);
+}
+
+struct Pf(Igb, [u8; 6]);
+
+impl Nic for Pf {
+    fn mac(&self) -> [u8; 6] {
+        self.1
+    }
+    fn send(&mut self, frames: &[Vec<u8>]) -> usize {
+        self.0.send_all(frames).expect("it is there")
+    }
+    fn receive(&mut self) -> Vec<Vec<u8>> {
+        self.0.receive_frames().expect("it is there")
+    }
+    fn all_sent(&mut self) -> bool {
+        self.0.all_sent()
+    }
+    fn ask(&mut self) {
+        // A semaphore that the first who reads it has (SWSM).
+        let client = self.0.client();
+        let mut look = || client.read_u32(0, 0x5b50).expect("it is there") & 1;
+        assert_eq!([look(), look()], [0, 1]);
+        client.write_u32(0, 0x5b50, 0).expect("it is there");
+    }
+}
+
+impl Nic for Vf<SocketBus> {
+    fn mac(&self) -> [u8; 6] {
+        Vf::mac(self)
+    }
+    fn send(&mut self, frames: &[Vec<u8>]) -> usize {
+        let frames: Vec<_> = frames.iter().map(Vec::as_slice).collect();
+        Vf::send(self, &frames).expect("it is there")
+    }
+    fn receive(&mut self) -> Vec<Vec<u8>> {
+        let came = Vf::receive(self).expect("it is there");
+        came.into_iter().map(|(frame, _)| frame).collect()
+    }
+    fn all_sent(&mut self) -> bool {
+        self.pending().expect("it is there") == 0
+    }
+    fn ask(&mut self) {
+        let mac = Vf::mac(self);
+        self.set_mac(mac).expect("its PF answers");
+    }
+}
+
+fn frame(to: [u8; 6], from: [u8; 6], n: u64) -> Vec<u8> {
+    let len = 60 + n as usize % 11 * 120;
+    let mut bytes: Vec<u8> = (0..len as u64).map(|at| (at * 5 + n) as u8).collect();
+    bytes[..6].copy_from_slice(&to);
+    bytes[6..12].copy_from_slice(&from);
+    bytes[12..14].copy_from_slice(&TYPE);
+    bytes[14..22].copy_from_slice(&n.to_be_bytes());
+    bytes
+}
+
+/// What a guest saw.
+#[derive(Default)]
+struct Seen {
+    sent: AtomicU64,
+    came: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// Sends numbered frames to `peer`, and looks at those that come from there, until it is to stop.
+fn talk(nic: &mut dyn Nic, peer: [u8; 6], seen: &Seen, stop: &AtomicBool) {
+    let own = nic.mac();
+    let (mut next, mut expected) = (0, 0);
+    let mut quiet = Instant::now();
+    for round in 1.. {
+        let stops = stop.load(Ordering::Acquire);
+        if stops && quiet.elapsed() > Duration::from_millis(300) {
+            break;
+        }
+        if round % 256 == 0 {
+            nic.ask();
+        }
+        if !stops {
+            let frames: Vec<_> = (next..next + BURST).map(|n| frame(peer, own, n)).collect();
+            next += nic.send(&frames) as u64;
+            seen.sent.store(next, Ordering::Relaxed);
+        }
+        for came in nic.receive() {
+            if came.get(12..14) != Some(&TYPE) {
+                continue;
+            }
+            quiet = Instant::now();
+            let n = u64::from_be_bytes(came[14..22].try_into().expect("eight"));
+            assert!(n >= expected, "{n} after {expected}: twice, or exchanged");
+            assert_eq!(came, frame(own, peer, n), "it is not whole");
+            seen.lost.fetch_add(n - expected, Ordering::Relaxed);
+            seen.came.fetch_add(1, Ordering::Relaxed);
+            expected = n + 1;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let until = Instant::now() + LONG;
+    while !nic.all_sent() {
+        assert!(Instant::now() < until, "its frames are never sent");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Has workers killed while two guests talk. None of it may stop, come twice, or in another order.
+fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, kills: u32) {
+    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let mut chance = Chance(seed.as_nanos() as u64 | 1);
+    println!("seed {}", chance.0);
+    let (stop, seen) = (AtomicBool::new(false), [Seen::default(), Seen::default()]);
+    let macs = [nics[0].mac(), nics[1].mac()];
+    let came = |seen: &[Seen; 2]| [0, 1].map(|at| seen[at].came.load(Ordering::Relaxed));
+    let [a, b] = &mut nics;
+    std::thread::scope(|scope| {
+        let talks = [
+            scope.spawn(|| talk(&mut **a, macs[1], &seen[0], &stop)),
+            scope.spawn(|| talk(&mut **b, macs[0], &seen[1], &stop)),
+        ];
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
+            kill(daemon);
+        }
+        // All is well once both go on.
+        let (before, until) = (came(&seen), Instant::now() + LONG);
+        let goes_on = || {
+            let now = came(&seen);
+            (0..2).all(|at| now[at] > before[at] + 50)
+        };
+        while !goes_on() && talks.iter().all(|talk| !talk.is_finished()) {
+            assert!(Instant::now() < until, "it has stopped: {}", daemon.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Release);
+        for talk in talks {
+            talk.join().expect("its guest is content");
+        }
+    });
+    for seen in &seen {
+        let of = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        println!(
+            "{kills} kills: sent {}, received {}, lost {}",
+            of(&seen.sent),
+            of(&seen.came),
+            of(&seen.lost)
+        );
+    }
+    let log = daemon.log();
+    let went_on = log.matches("goes on where").count();
+    assert_eq!(went_on, all * kills as usize, "{log}");
+    assert!(!log.contains("VMM disconnected"), "{log}");
+}
+
+fn pfs(count: u32) {
+    let dir = scratch().unwrap();
+    let names = ["n0", "n1"];
+    let mut launch = Launch::new()
+        .unwrap()
+        .env("HYPERNIC_TEST_LIFE_MS", "0")
+        .args([
+            "run",
+            "--keeper",
+            "--port",
+            "switch:lan",
+            "--model",
+            "82576",
+        ]);
+    for name in names {
+        launch = launch.arg("--socket-path").arg(dir.path().join(name));
+    }
+    let mut daemon = launch.start().unwrap();
+    let nic = |name: &str| -> Box<dyn Nic> {
+        let mut igb = Igb::connect(dir.path().join(name), false).unwrap();
+        let mut word = |at| igb.client().read_u32(0, at).unwrap().to_le_bytes();
+        let ([a, b, c, d], [e, f, ..]) = (word(0x5400), word(0x5404));
+        Box::new(Pf(igb, [a, b, c, d, e, f]))
+    };
+    kills(&mut daemon, names.map(nic), 2, count);
+    assert!(daemon.stop().unwrap().success());
+}
+
+fn vfs(count: u32) {
+    let dir = scratch().unwrap();
+    let (file, sockets) = (dir.path().join("host.toml"), dir.path().join("vf{}"));
+    let toml = format!(
+        "keeper = true\n[[switch]]\nname = \"lan\"\n\
+         [[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = {sockets:?}\nport = \"switch:lan\"\n"
+    );
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().env("HYPERNIC_TEST_LIFE_MS", "0");
+    let mut daemon = launch.arg("serve").arg(&file).start().unwrap();
+    let vf = |name: &str| -> Vf<SocketBus> {
+        let path: &Path = &dir.path().join(name);
+        Vf::new(SocketBus::connect(path).unwrap()).unwrap()
+    };
+    let nics: [Box<dyn Nic>; 2] = [Box::new(vf("vf0")), Box::new(vf("vf1"))];
+    kills(&mut daemon, nics, 2, count);
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// A PF that a guest drives, two VFs that it controls, and their guests.
+fn vfs_of_a_guests_pf(count: u32) {
+    let dir = scratch().unwrap();
+    let file = dir.path().join("host.toml");
+    let (socket, sockets) = (dir.path().join("p0"), dir.path().join("vf{}"));
+    let toml = format!(
+        "keeper = true\n[[switch]]\nname = \"lan\"\n[[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 2\n\
+         pf = \"guest\"\nsocket-path = {socket:?}\nvf-socket-path = {sockets:?}\nport = \"switch:lan\"\n"
+    );
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().env("HYPERNIC_TEST_LIFE_MS", "0");
+    let mut daemon = launch.arg("serve").arg(&file).start().unwrap();
+    let macs = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2]];
+    let bus = SocketBus::connect(&socket).unwrap();
+    let mut pf = igbpf::Pf::new(bus, [2, 0, 0, 0, 7, 0], &macs).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serves = scope.spawn(|| {
+            let mut resets = 0;
+            while !stop.load(Ordering::Acquire) {
+                let heard = pf.serve().expect("it is there");
+                let reset = |heard: &&igbpf::Heard| matches!(heard, igbpf::Heard::Reset(_));
+                resets += heard.iter().filter(reset).count();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            resets
+        });
+        let vf = |name: &str| -> Box<dyn Nic> {
+            let bus = SocketBus::connect(dir.path().join(name)).unwrap();
+            Box::new(Vf::new(bus).unwrap())
+        };
+        kills(&mut daemon, ["vf0", "vf1"].map(vf), 3, count);
+        stop.store(true, Ordering::Release);
+        let resets = serves.join().expect("its guest is content");
+        assert!(
+            resets <= 4,
+            "{resets} resets, and each VF was reset at its start"
+        );
+    });
+    assert!(daemon.stop().unwrap().success());
+}
+
+#[test]
+fn guests_with_vfs_of_a_guests_pf_go_on_whenever_the_worker_is_killed() {
+    vfs_of_a_guests_pf(8);
+}
+
+#[test]
+fn guests_with_an_82576_go_on_whenever_the_worker_is_killed() {
+    pfs(8);
+}
+
+#[test]
+fn guests_with_vfs_go_on_whenever_the_worker_is_killed() {
+    vfs(8);
+}
+
+#[test]
+#[ignore = "long: hundreds of kills"]
+fn long_guests_with_an_82576_or_vfs_go_on_whenever_the_worker_is_killed() {
+    pfs(250);
+    vfs(250);
+    vfs_of_a_guests_pf(250);
+}
