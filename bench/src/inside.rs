@@ -190,6 +190,7 @@ impl Guest {
             ] {
                 self.write(at, value);
             }
+            self.nic.control.settled();
             return;
         }
         let address = mac(number);

@@ -131,20 +131,14 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         let mut plan = function.run.lock();
         plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| match (
-        way.judged,
-        run.lens(),
-    ) {
-        (None, None) => fill_run(
-            view,
-            ours,
-            run,
-            longest,
-            (of_length(way.words, longest), by),
-        ),
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
+        (None, None) => {
+            let words = of_length(way.words, longest);
+            fill_run(view, ours, run, longest, (words, &by(function, way)))
+        }
         (None, Some(_)) => {
             let words = (Words::Both(way.words), PKT_LEN_AT, 0);
-            fill_lengths(view, ours, run, words, by)
+            fill_lengths(view, ours, run, words, &by(function, way))
         }
         (Some(rxcsum), _) => {
             let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
@@ -160,7 +154,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
                 ours,
                 run,
                 longest,
-                (Judged::new((rxcsum, 0), true, words), by),
+                (Judged::new((rxcsum, 0), true, words), &by(function, way)),
             )
         }
     };
@@ -179,6 +173,12 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
 fn count_lengths(function: &Function, way: &RunWay, lens: &[u16]) -> u64 {
     function.stats.received_many(&Many::of(lens, way.group));
     lens.iter().map(|len| u64::from(*len)).sum()
+}
+
+/// How descriptors are published: of buffers for whole frames, one for each.
+#[inline(always)]
+fn by<'f>(function: &'f Function, way: &RunWay) -> Publisher<'f> {
+    function.publisher(way.queue, false, 0)
 }
 
 /// What descriptors of frames of `len` bytes say.
@@ -204,10 +204,11 @@ pub(crate) fn deliver_cut(
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
+        let by = &by(function, way);
         fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), by)
     };
     let count = |way: &RunWay, frames: u64| {
@@ -226,7 +227,7 @@ pub(crate) fn deliver_cut(
 fn take(
     (function, env): (&Function, &Env),
     plan: impl FnOnce(u32) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay, &Publisher<'_>) -> Filled,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
     count_all: impl FnOnce(&RunWay, u64) -> u64,
 ) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
@@ -244,9 +245,7 @@ fn take(
     };
     let filled = ring.map(|ring| {
         let given = ring.available();
-        // Buffers for whole frames, and a descriptor for each.
-        let by = function.publisher(way.queue, false, 0);
-        let filled = fill(&view, (&ring, given), &way, &by);
+        let filled = fill(&view, (&ring, given), &way);
         let frames = u64::from(filled.frames);
         if frames == 0 {
             return (given, filled, 0);
