@@ -16,6 +16,6 @@ pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use publish::Publish;
-pub use run::{Filled, Filler, Frames, Judged, RunPlan, fill_lengths, fill_run};
+pub use run::{Filled, Filler, Frames, Judged, RunPlan, Said, fill_lengths, fill_run};
 pub use words::{Firsts, Says, Words};
 pub use writer::{Room, Storage, Writer};

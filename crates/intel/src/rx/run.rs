@@ -172,7 +172,7 @@ impl Filler for Lengths {
 
 /// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
 /// frames end it.
-pub struct Judged<D> {
+pub struct Judged<'s, D> {
     /// RXCSUM.
     rxcsum: u32,
     /// Bytes that are in a buffer behind each frame.
@@ -181,22 +181,37 @@ pub struct Judged<D> {
     both: bool,
     /// What a descriptor says about a packet with this status and these errors.
     describe: D,
+    said: &'s mut Said,
+}
+
+/// What descriptors of judged frames say. It is beside what they are judged by: a compiler reads that again for each frame of
+/// which somebody may have the address.
+pub struct Said {
     first: [u64; AHEAD],
     second: [u64; AHEAD],
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Judged<D> {
+impl Default for Said {
+    #[inline(always)]
+    fn default() -> Self {
+        Said {
+            first: [0; AHEAD],
+            second: [0; AHEAD],
+        }
+    }
+}
+
+impl<'s, D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Judged<'s, D> {
     /// One that judges as RXCSUM says, with `more` bytes in a buffer behind each frame. `describe` gives the words of a descriptor by the packet, the bytes of its frame, its
     /// status and its errors; the first word is written only if `both` are.
     #[inline]
-    pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D) -> Self {
+    pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D, said: &'s mut Said) -> Self {
         Judged {
             rxcsum,
             more,
             both,
             describe,
-            first: [0; AHEAD],
-            second: [0; AHEAD],
+            said,
         }
     }
 
@@ -260,7 +275,7 @@ fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
     u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<'_, D> {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         let mut done = 0;
@@ -275,7 +290,7 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
             let Some([first, second]) = self.one(read, *head, (&write, more)) else {
                 break;
             };
-            (self.first[at], self.second[at]) = (first, second);
+            (self.said.first[at], self.said.second[at]) = (first, second);
             done += 1;
         }
         done
@@ -285,18 +300,18 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
     fn says(&self, n: usize) -> Says<'_> {
         let n = n.min(AHEAD);
         let firsts = match self.both {
-            true => Firsts::Each(&self.first[..n]),
+            true => Firsts::Each(&self.said.first[..n]),
             false => Firsts::Stay,
         };
-        Says::Each(firsts, &self.second[..n])
+        Says::Each(firsts, &self.said.second[..n])
     }
 
     #[inline(always)]
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
-        let second = &self.second[from..from + n];
+        let second = &self.said.second[from..from + n];
         let at = behind(at, from);
         match self.both {
-            true => to.store_pairs(at, SIZE as usize, &self.first[from..from + n], second),
+            true => to.store_pairs(at, SIZE as usize, &self.said.first[from..from + n], second),
             false => to.store_words(at.wrapping_add(8), SIZE as usize, second),
         }
     }

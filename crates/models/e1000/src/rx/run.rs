@@ -9,7 +9,7 @@ use datapath::counters::count_alone;
 use frame::{Cut, Run};
 use guest_mem::View;
 use intel::rx::{
-    ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Words, fill_cut, fill_lengths, fill_run,
+    ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Said, Words, fill_cut, fill_lengths, fill_run,
 };
 use intel::{Ring, verdict_of_segment, verdict_of_type};
 use model::Env;
@@ -101,7 +101,8 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
                     };
                     [0, way.word | way.in_buffer(len) as u64 | verdict.word()]
                 };
-                let judged = Judged::new((rxcsum, way.fcs), false, word);
+                let mut said = Said::default();
+                let judged = Judged::new((rxcsum, way.fcs), false, word, &mut said);
                 fill_run(view, ours, run, in_buffer, (judged, &chip.publisher()))
             }
         }

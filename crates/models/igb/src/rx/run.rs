@@ -8,7 +8,7 @@
 use datapath::FCS;
 use frame::{Batch, Cut, Run};
 use guest_mem::View;
-use intel::rx::{Filled, Judged, Words, fill_cut, fill_lengths, fill_run};
+use intel::rx::{Filled, Judged, Said, Words, fill_cut, fill_lengths, fill_run};
 use intel::verdict::rx_status;
 use intel::{Ring, RingPlace, verdict_of_segment};
 use model::Env;
@@ -132,31 +132,12 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         plan.way(generation, (run.head(), longest), find)
     };
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
-        (None, None) => {
-            let words = of_length(way.words, longest);
-            fill_run(view, ours, run, longest, (words, &by(function, way)))
-        }
+        (None, None) => fill_plain(function, view, ours, run, way),
         (None, Some(_)) => {
             let words = (Words::Both(way.words), PKT_LEN_AT, 0);
             fill_lengths(view, ours, run, words, &by(function, way))
         }
-        (Some(rxcsum), _) => {
-            let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
-                let [first, second] = way.words;
-                described(
-                    [first, second | (len as u64) << PKT_LEN_AT],
-                    packet,
-                    verdict,
-                )
-            };
-            fill_run(
-                view,
-                ours,
-                run,
-                longest,
-                (Judged::new((rxcsum, 0), true, words), &by(function, way)),
-            )
-        }
+        (Some(rxcsum), _) => fill_judged((function, way, rxcsum), view, ours, run),
     };
     let count = |way: &RunWay, frames: u64| {
         if let Some(lens) = run.lens() {
@@ -166,6 +147,42 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         frames * longest as u64
     };
     take((function, env), plan, fill, count)
+}
+
+/// Fills buffers with frames that are alike. Not inlined, so that its loop has all registers.
+#[inline(never)]
+fn fill_plain(
+    function: &Function,
+    view: &View<'_>,
+    ours: (&Ring, u32),
+    run: &Run<'_>,
+    way: &RunWay,
+) -> Filled {
+    let longest = run.frame_len();
+    let words = of_length(way.words, longest);
+    fill_run(view, ours, run, longest, (words, &by(function, way)))
+}
+
+/// The same with frames whose checksums are judged.
+#[inline(never)]
+fn fill_judged(
+    (function, way, rxcsum): (&Function, &RunWay, u32),
+    view: &View<'_>,
+    ours: (&Ring, u32),
+    run: &Run<'_>,
+) -> Filled {
+    let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
+        let [first, second] = way.words;
+        described(
+            [first, second | (len as u64) << PKT_LEN_AT],
+            packet,
+            verdict,
+        )
+    };
+    let mut said = Said::default();
+    let judged = Judged::new((rxcsum, 0), true, words, &mut said);
+    let by = by(function, way);
+    fill_run(view, ours, run, run.frame_len(), (judged, &by))
 }
 
 /// Counts frames of these lengths. Returns their bytes.
