@@ -32,7 +32,7 @@ const _: () = assert!(EITR + VECTORS <= SAID && SAID + 16 * rx::SAID <= KEPT);
 
 /// Where a test lets the process die.
 #[cfg(test)]
-pub(crate) type Steps = crate::kept_tests::Steps;
+pub(crate) use crate::kept_tests::Steps;
 #[cfg(not(test))]
 pub(crate) type Steps = Alive;
 
