@@ -4,7 +4,6 @@ mod contender;
 mod dpdk;
 pub mod kernel;
 mod ovs;
-mod testpmd;
 
 use rig::Rig;
 use serde_json::{Value, json};
@@ -182,7 +181,7 @@ fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
             Err("it polls on two processors, and there is one".to_owned())
         }
     };
-    let root = rig.packages("dpdk", &testpmd::PACKAGES);
+    let root = rig.dpdk();
     let dpdk = |id: &str, wire| {
         let root = match &root {
             Ok(root) => root,

@@ -14,6 +14,7 @@ mod config_space;
 mod control_lines;
 mod doorbell_pages;
 mod frames;
+mod http_requests;
 mod hub;
 mod input;
 mod machine;
@@ -40,6 +41,7 @@ pub use config_space::config_space;
 pub use control_lines::control_lines;
 pub use doorbell_pages::doorbell_pages;
 pub use frames::frames;
+pub use http_requests::http_requests;
 pub use hub::hub;
 pub use mailbox::mailbox;
 pub use messages::messages;
@@ -77,4 +79,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("several_nics", several_nics),
     ("vhost_user", vhost_user),
     ("virtqueue", virtqueue),
+    ("http_requests", http_requests),
 ];

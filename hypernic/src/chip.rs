@@ -138,7 +138,9 @@ impl RunningChip {
                 let shown = format!("{}/{}", config.name, port.name);
                 let limit = Limit::default();
                 let events = move |event: InletEvent| {
-                    pf.link(matches!(event, InletEvent::LinkUp));
+                    if !matches!(event, InletEvent::Note(_)) {
+                        pf.link(matches!(event, InletEvent::LinkUp));
+                    }
                     log_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
@@ -370,10 +372,13 @@ impl Drop for RunningChip {
 }
 
 fn log_event(limit: &Limit, port: &str, event: InletEvent) {
-    if let InletEvent::Closed(why) = event {
-        tracing::error!(port, "closed: {why}");
-    } else if let Some(held_back) = limit.pass(Instant::now()) {
-        let up = event == InletEvent::LinkUp;
+    let up = match event {
+        InletEvent::Closed(why) => return tracing::error!(port, "closed: {why}"),
+        InletEvent::Note(note) => return tracing::error!(port, "{note}"),
+        InletEvent::LinkUp => true,
+        InletEvent::LinkDown => false,
+    };
+    if let Some(held_back) = limit.pass(Instant::now()) {
         tracing::info!(port, held_back, up, "link");
     }
 }

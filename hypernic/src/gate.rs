@@ -61,6 +61,10 @@ impl Inlet for Held {
         self.inlet.link_up()
     }
 
+    fn note(&mut self) -> Option<String> {
+        self.inlet.note()
+    }
+
     fn prompt(&self) -> Option<Arc<dyn Prompt>> {
         self.inlet.prompt()
     }

@@ -16,7 +16,7 @@ use hypernic::left::AllLeft;
 use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
-use hypernic::{complete, external, fds, hints, report, sandbox, upgrade};
+use hypernic::{complete, external, fds, hints, report, sandbox, upgrade, user_networks};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -24,6 +24,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
+    if user_networks::is_asked() {
+        return user_networks::run();
+    }
     complete::answer(Cli::command);
     upgrade::remember_program();
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
@@ -54,7 +57,10 @@ fn main() -> ExitCode {
     };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
     let layers = match &mut job {
-        Ok(Job::Serve(config, false)) => sandbox::enter(config).map(Some),
+        // What it will ask others for has to be there before.
+        Ok(Job::Serve(config, false)) => {
+            user_networks::start(config).and_then(|()| sandbox::enter(config).map(Some))
+        }
         Ok(Job::Other(Command::Exporter(exporter))) => exporter.settle().map(|()| None),
         Ok(Job::Other(Command::Web(web))) => web.settle().map(|()| None),
         _ => Ok(None),

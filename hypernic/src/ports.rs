@@ -18,6 +18,7 @@ use crate::guard::Guard;
 use crate::kept_taps;
 use crate::report::Section;
 use crate::spec::PortSpec;
+use crate::user_networks;
 
 /// Opens a port.
 ///
@@ -26,7 +27,7 @@ use crate::spec::PortSpec;
 pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     match spec {
-        PortSpec::User(options) => port_user::open(&user_config(options)?).map_err(|e| text(&e)),
+        PortSpec::User(options) => user_networks::open(&user_config(options)?),
         PortSpec::Tap(name) => kept_taps::open(name, None).map_err(|e| text(&e)),
         PortSpec::TapQueues(name, queues) => {
             kept_taps::open(name, Some(*queues)).map_err(|e| text(&e))

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use jail::Plan;
 pub use jail::{Layers, Mode};
+use jail::{Plan, Role};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};
 use crate::error::Error;
@@ -20,7 +21,7 @@ const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
 /// What a strict sandbox needs is not to be had.
 pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
     let plan = plan(config);
-    if !plan.network && plan.mode != Mode::Off && ports(config).any(is_network) {
+    if !plan.network && plan.mode != Mode::Off && has_networks(config) {
         let message = "a user network is configured, and sandbox-network = false forbids it; remove one of the two";
         return Err(Error::Host(message.into()));
     }
@@ -55,7 +56,6 @@ fn ports(config: &HostConfig) -> impl Iterator<Item = &PortSpec> {
 fn plan(config: &HostConfig) -> Plan {
     let ports = || ports(config);
     let live = config.control.is_some();
-    let network = (config.sandbox.network).unwrap_or_else(|| live || ports().any(is_network));
     let mut folders: BTreeSet<PathBuf> = config.sandbox.paths.iter().cloned().collect();
     let files = config.nics.iter().flat_map(files_of_nic);
     let files = files.chain(ports().filter_map(file_of_port));
@@ -76,15 +76,6 @@ fn plan(config: &HostConfig) -> Plan {
         // The users and groups that a file names.
         readable.extend(["/etc/passwd", "/etc/group"].map(PathBuf::from));
     }
-    if network {
-        // Name servers; the file is often a link, and is exchanged for another one.
-        let names = Path::new("/etc/resolv.conf");
-        readable.push("/etc".into());
-        // The user network's library draws its random numbers there, and worse ones if it cannot.
-        readable.push("/dev/urandom".into());
-        readable.extend(names.canonicalize().ok().map(|file| folder(&file)));
-        readable.extend(ports().flat_map(served_folders).map(PathBuf::from));
-    }
     let by_name = |port: &PortSpec| matches!(port, PortSpec::Tap(_) | PortSpec::TapQueues(..));
     let taps = live || ports().any(by_name);
     Plan {
@@ -92,9 +83,63 @@ fn plan(config: &HostConfig) -> Plan {
         folders: folders.into_iter().collect(),
         readable,
         devices: taps.then(|| "/dev/net/tun".into()).into_iter().collect(),
-        network,
+        network: may_have_networks(config),
         taps,
         without: std::env::var(WITHOUT).ok(),
+        role: Role::Daemon,
+    }
+}
+
+/// Whether there are user networks.
+pub(crate) fn has_networks(config: &HostConfig) -> bool {
+    ports(config).any(is_network)
+}
+
+/// Whether there are user networks, or may be some later.
+fn may_have_networks(config: &HostConfig) -> bool {
+    let live = config.control.is_some();
+    (config.sandbox.network).unwrap_or_else(|| live || has_networks(config))
+}
+
+/// What processes of user networks are given, if there may be some: how much is asked for, and the folders of `tftp=`
+/// that there are and that later ones may name.
+pub(crate) fn networks(config: &HostConfig) -> Option<(Mode, Vec<PathBuf>)> {
+    let served = ports(config).flat_map(served_folders).map(PathBuf::from);
+    let folders = served.chain(plan(config).folders);
+    let mode = config.sandbox.mode;
+    let wanted = may_have_networks(config) || mode == Mode::Off && has_networks(config);
+    wanted.then(|| (mode, folders.collect()))
+}
+
+/// Folders that user networks may serve.
+static GIVEN: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Notes which folders user networks may serve, once.
+pub(crate) fn give(folders: Vec<PathBuf>) {
+    let _ = GIVEN.set(folders);
+}
+
+fn given() -> &'static [PathBuf] {
+    GIVEN.get().map_or(&[], Vec::as_slice)
+}
+
+/// What a process needs that starts user networks, or is one: name servers, random numbers, and the folders that it
+/// serves.
+pub(crate) fn plan_of_networks(role: Role, mode: Mode, served: Vec<PathBuf>) -> Plan {
+    // The file is often a link, and is exchanged for another one.
+    let names = Path::new("/etc/resolv.conf");
+    let mut readable = vec!["/etc".into()];
+    readable.extend(names.canonicalize().ok().map(|file| folder(&file)));
+    // The library draws its random numbers there, and worse ones if it cannot.
+    readable.push("/dev/urandom".into());
+    readable.extend(served);
+    Plan {
+        mode,
+        role,
+        readable,
+        network: true,
+        without: std::env::var(WITHOUT).ok(),
+        ..Plan::default()
     }
 }
 
@@ -172,7 +217,7 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
     }
     served_folders(port)
         .map(Path::new)
-        .try_for_each(jail::permits_reading)?;
+        .try_for_each(|folder| jail::permits_reading(folder, given()))?;
     file_of_port(port).map_or(Ok(()), jail::permits)
 }
 

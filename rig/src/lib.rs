@@ -58,6 +58,7 @@ mod snapshot;
 mod sources;
 mod start;
 mod stock;
+mod testpmd;
 mod workshop;
 
 pub use accel::Accel;
@@ -78,3 +79,4 @@ pub use qemu::Qemu;
 pub use qtest::Qtest;
 pub use rig::Rig;
 pub use root::Root;
+pub use testpmd::{Testpmd, TestpmdSetup};

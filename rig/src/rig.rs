@@ -15,6 +15,7 @@ use crate::nested;
 use crate::qemu::Qemu;
 use crate::root::Root;
 use crate::scratch;
+use crate::testpmd::Testpmd;
 use crate::workshop;
 
 /// All that is needed to start guests. Cheap to clone.
@@ -156,6 +157,14 @@ impl Rig {
     /// [`CannotRun`] when this machine's archive cannot provide them.
     pub fn packages(&self, name: &str, packages: &[&str]) -> Result<Root> {
         Root::of(&self.inner.cache, name, packages)
+    }
+
+    /// DPDK for the host, with the drivers of virtual devices; downloaded the first time ([`crate::Testpmd`]).
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this machine's archive cannot provide it.
+    pub fn dpdk(&self) -> Result<Root> {
+        Testpmd::root(&self.inner.cache)
     }
 
     /// QEMU for the machines of another architecture (`ppc`, `aarch64`), from `package`; downloaded the first time.

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rig::Root;
+use rig::{Root, Testpmd, TestpmdSetup};
 use serde_json::json;
 
 use super::contender::{Contender, Peer};
-use super::testpmd::{Setup, Testpmd};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::stats::Reading;
@@ -66,11 +65,12 @@ pub fn start(root: &Root, dir: &Path, id: &str, wire: Wire, size: usize) -> Resu
     let begin = |role: &str, server: bool, cores| {
         let home = dir.join(role);
         std::fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
-        Testpmd::start(&Setup {
+        begin_forwarding(&TestpmdSetup {
             root,
             name: &format!("{id}{size}{role}"),
             dir: &home,
             devices: &wire.ports(&dir, server),
+            options: &["--burst=64".to_owned()],
             cores,
         })
     };
@@ -93,14 +93,24 @@ pub fn guests_at(root: &Root, dir: &Path, sockets: [&Path; 2], size: usize) -> R
             i + 1
         )
     });
-    let guests = Testpmd::start(&Setup {
+    let guests = begin_forwarding(&TestpmdSetup {
         root,
         name: &format!("guests{size}"),
         dir,
         devices: &devices,
+        options: &["--burst=64".to_owned()],
         cores: (core, core),
     })?;
     finish(guests, None, size)
+}
+
+/// One that forwards between its two ports as soon as it is told to.
+fn begin_forwarding(setup: &TestpmdSetup<'_>) -> Result<Testpmd> {
+    let mut testpmd = Testpmd::start(setup)?;
+    for line in ["set fwd io retry", "set burst tx delay 1 retry 1000"] {
+        testpmd.ask(line)?;
+    }
+    Ok(testpmd)
 }
 
 fn finish(mut guests: Testpmd, switch: Option<Testpmd>, size: usize) -> Result<Contender> {

@@ -53,24 +53,52 @@ pub const CHECKED: &[Call] = &[];
 /// Calls of threads that bring frames in from a TAP or another switch, besides those of [`DATA`].
 pub const PORT: &[Call] = calls! { SYS_readv };
 
-/// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
+/// Calls of threads that bring frames in from a stream, besides those of [`DATA`] and [`PORT`].
 pub const NETWORK: &[Call] = calls! {
-    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_fstat SYS_getpeername SYS_getsockopt SYS_ioctl SYS_lseek
-    SYS_madvise SYS_mremap SYS_newfstatat SYS_openat SYS_read SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
+    SYS_accept4 SYS_connect SYS_read SYS_setsockopt SYS_socket
 };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
-    SYS_fchmod SYS_fchownat SYS_fsync SYS_ftruncate SYS_getcwd SYS_readlinkat SYS_statx
+    SYS_fchmod SYS_fchownat SYS_fcntl SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_ioctl SYS_lseek SYS_newfstatat SYS_openat
+    SYS_readlinkat SYS_statx
     // Descriptors.
-    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock SYS_pidfd_getfd SYS_pidfd_open
-    SYS_socketpair SYS_timerfd_create
+    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_getsockopt SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock
+    SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendto SYS_shutdown SYS_socketpair SYS_timerfd_create
     // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
-    SYS_capget SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list
     // The process.
     SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction SYS_write
+};
+
+/// Calls of a process that is a user network: messages of its port, and what its library makes.
+pub const LIBRARY: &[Call] = calls! {
+    // The port's socket, and who is ready.
+    SYS_clock_gettime SYS_epoll_ctl SYS_epoll_pwait SYS_ppoll SYS_recvmsg SYS_sendmsg
+    // Sockets of its own.
+    SYS_accept SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown
+    SYS_socket
+    // Files: those of TFTP, and the name servers'.
+    SYS_fstat SYS_lseek SYS_newfstatat SYS_openat SYS_read
+    // The allocator.
+    SYS_brk SYS_mmap SYS_mremap SYS_munmap
+    // The line about a call that is not here.
+    SYS_rt_sigreturn SYS_writev
+    // Descriptors of its own, the end.
+    SYS_close SYS_exit_group
+};
+
+/// Calls of the process that starts those, besides what they make: until they are there, they are copies of it.
+pub const LAUNCHER: &[Call] = calls! {
+    SYS_clone SYS_futex SYS_pidfd_open SYS_wait4
+    // The beginning of a network: its ports of the host, the folder that it serves.
+    SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
+    SYS_set_robust_list SYS_statx
+    // Its confinement.
+    SYS_capget SYS_capset SYS_landlock_add_rule SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_prctl SYS_rt_sigaction
+    SYS_seccomp
 };
 
 /// The forms of some calls that this machine's C library uses.
@@ -96,7 +124,9 @@ pub fn of(kind: Kind) -> (&'static str, &'static [&'static [Call]]) {
 
 /// The name of a call that somebody may make.
 pub fn name(number: i64) -> Option<&'static str> {
-    let all = [DATA, PORT, NETWORK, PROCESS, FORMS, REFUSED, OTHERS];
+    let all = [
+        DATA, PORT, NETWORK, PROCESS, FORMS, REFUSED, LIBRARY, LAUNCHER, OTHERS,
+    ];
     let found = all.iter().flat_map(|list| list.iter());
     found
         .filter(|call| call.number == number)
@@ -108,5 +138,5 @@ pub fn name(number: i64) -> Option<&'static str> {
 const OTHERS: &[Call] = calls! {
     SYS_bpf SYS_execve SYS_execveat SYS_init_module SYS_io_uring_setup SYS_kexec_load SYS_keyctl SYS_mkdirat
     SYS_mount SYS_perf_event_open SYS_process_vm_readv SYS_process_vm_writev SYS_ptrace SYS_sendfile SYS_setns
-    SYS_getppid SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
+    SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
 };

@@ -6,14 +6,16 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Role};
 
 /// Of the process, before it has threads.
 pub(crate) fn drop_process(plan: &Plan) -> Result<(), Errno> {
     let had = capabilities(None)?;
     let mut keep = CapabilitySet::empty();
     keep.set(CapabilitySet::NET_ADMIN, plan.taps);
-    keep.set(CapabilitySet::NET_BIND_SERVICE, plan.network);
+    // A network takes ports of the host before it is confined itself.
+    let binds = plan.role == Role::Launcher;
+    keep.set(CapabilitySet::NET_BIND_SERVICE, binds);
     let keep = keep & had.permitted;
     // Without CAP_SETPCAP it stays, and then no program can be started that would gain from it: no new privileges.
     for one in CapabilitySet::all()

@@ -6,13 +6,11 @@ use std::ffi::{c_int, c_void};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use threads::Kind;
-
 use crate::calls;
 
 thread_local! {
     // Without a destructor and without lazy initialisation: a signal handler reads it.
-    static KIND: Cell<Option<Kind>> = const { Cell::new(None) };
+    static KIND: Cell<Option<&'static str>> = const { Cell::new(None) };
     /// It writes the line about another call.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
@@ -30,7 +28,7 @@ pub(crate) fn failed() -> u64 {
 }
 
 /// What this thread is.
-pub(crate) fn set_kind(kind: Kind) {
+pub(crate) fn set_kind(kind: &'static str) {
     KIND.set(Some(kind));
 }
 
@@ -47,8 +45,8 @@ pub(crate) fn settle_allocator() {
 }
 
 /// Leaves the process's signals to other threads: their handlers make calls that this thread may not. What the thread
-/// causes itself still reaches it.
-pub(crate) fn leave_signals() {
+/// causes itself still reaches it. (A process without other threads hears none, but SIGKILL.)
+pub fn leave_signals() {
     // SAFETY: sets of signals on our stack; only this thread's mask changes.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -105,12 +103,25 @@ fn fail(context: *mut c_void) {
     let _ = context;
 }
 
+/// Closes all descriptors from this one on. For a program that has just begun: it owns none of them yet, and has no use for
+/// what the program before it has left open.
+///
+/// # Errors
+/// The kernel cannot.
+pub fn close_from(first: u32) -> std::io::Result<()> {
+    // SAFETY: numbers only; the caller owns no descriptor among them.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's siginfo for SIGSYS (sigaction(2)): three ints, padding to the pointer `si_call_addr` at 16,
     // then the int `si_syscall`.
     let number = unsafe { info.cast::<c_int>().add(6).read() };
     if ENDS.load(Ordering::Relaxed) {
-        tell(number, "ends the daemon");
+        tell(number, "ends its process");
         // Another thread may be here, too, and has its own line to write. If this call is not allowed, it ends the process.
         // SAFETY: system calls without memory of ours; the default action needs no handler.
         unsafe {
@@ -131,7 +142,7 @@ extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, context: *mut c
 fn tell(number: c_int, what: &str) {
     let mut line = [0u8; 256];
     let mut rest = &mut line[..];
-    let kind = KIND.get().map_or("process", |kind| calls::of(kind).0);
+    let kind = KIND.get().unwrap_or("process");
     let name = calls::name(number.into()).unwrap_or("?");
     let _ = writeln!(
         rest,

@@ -10,13 +10,13 @@ use threads::Kind;
 
 use crate::calls::{self, Call};
 use crate::fatal;
-use crate::plan::{Mode, Plan};
+use crate::plan::{Mode, Plan, Role};
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Restricts the whole process.
 pub(crate) fn process(plan: &Plan) -> Result<(), String> {
-    let all = [
+    let daemon = [
         calls::PROCESS,
         calls::FORMS,
         calls::DATA,
@@ -24,8 +24,15 @@ pub(crate) fn process(plan: &Plan) -> Result<(), String> {
         calls::NETWORK,
         calls::REFUSED,
     ];
-    let mut rules = rules(plan, "process", &all);
-    if !plan.network && rules.contains_key(&libc::SYS_socket) {
+    let launcher = [calls::LAUNCHER, calls::LIBRARY, calls::FORMS];
+    let network = [calls::LIBRARY];
+    let all: &[&[Call]] = match plan.role {
+        Role::Daemon => &daemon,
+        Role::Launcher => &launcher,
+        Role::Network => &network,
+    };
+    let mut rules = rules(plan, plan.role.name(), all);
+    if plan.role == Role::Daemon && rules.contains_key(&libc::SYS_socket) {
         // Unix sockets only.
         let family = SeccompCondition::new(
             0,
@@ -44,11 +51,9 @@ pub(crate) fn process(plan: &Plan) -> Result<(), String> {
 /// Restricts this thread, which may do what the process may.
 pub(crate) fn thread(plan: &Plan, kind: Kind) {
     let (name, allowed) = calls::of(kind);
-    fatal::set_kind(kind);
-    let mut refused = rules(plan, name, &[calls::REFUSED, calls::CHECKED]);
+    fatal::set_kind(name);
+    let refused = rules(plan, name, &[calls::REFUSED, calls::CHECKED]);
     let mut allowed = rules(plan, name, allowed);
-    // A network's library has memory of its own to look after.
-    refused.retain(|number, _| !allowed.contains_key(number));
     allowed.extend(refused.clone());
     let filters = [
         // What the C library can do without fails for it. The kernel takes the stricter of two answers.

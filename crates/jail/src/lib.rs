@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 
 use threads::Kind;
 
-pub use plan::{Layers, Mode, Plan};
+pub use fatal::{close_from, leave_signals};
+pub use plan::{Layers, Mode, Plan, Role};
 
 struct Jail {
     plan: Plan,
@@ -27,7 +28,8 @@ struct Jail {
 
 static JAIL: OnceLock<Jail> = OnceLock::new();
 
-/// Confines the process. It has to be called before any other thread runs: Landlock binds its caller and those it makes.
+/// Confines the process. It has to be called before any other thread runs: Landlock binds its caller and those it makes. A
+/// process of one thread may call it again, to give up more.
 ///
 /// # Errors
 /// A strict plan cannot be had whole, or a thread cannot be had; one line says what is missing.
@@ -55,15 +57,22 @@ pub fn enter(plan: Plan) -> Result<Layers, String> {
                 Err(why) => refuse(missing("landlock", why))?,
             }
         }
-        threads::confine(thread).map_err(|error| format!("cannot start a thread: {error}"))?;
+        if plan.role == Role::Daemon {
+            threads::confine(thread).map_err(|error| format!("cannot start a thread: {error}"))?;
+            fatal::settle_allocator();
+        } else {
+            fatal::set_kind(plan.role.name());
+        }
         fatal::install(plan.mode == Mode::Strict);
-        fatal::settle_allocator();
+        layers.capabilities = capabilities::count();
         match filter::process(&plan) {
             Ok(()) => layers.seccomp = true,
             Err(why) => refuse(missing("seccomp", why))?,
         }
     }
-    layers.capabilities = capabilities::count();
+    if plan.mode == Mode::Off {
+        layers.capabilities = capabilities::count();
+    }
     let kept = layers.clone();
     // A second call changes nothing of what holds.
     let _ = JAIL.set(Jail {
@@ -111,18 +120,16 @@ pub fn permits(path: &Path) -> Result<(), String> {
     Err(outside(&whole))
 }
 
-/// Whether files in the folder `path` can be read.
+/// Whether files in the folder `path` can be read by a process that was given these folders.
 ///
 /// # Errors
 /// They cannot; one line says why and what to do.
-pub fn permits_reading(path: &Path) -> Result<(), String> {
-    let jail = JAIL.get();
-    let Some(jail) = jail.filter(|jail| jail.layers.landlock > 0) else {
+pub fn permits_reading(path: &Path, given: &[PathBuf]) -> Result<(), String> {
+    if JAIL.get().is_none_or(|jail| jail.layers.landlock == 0) {
         return Ok(());
-    };
+    }
     let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let readable = jail.plan.readable.iter().chain(&jail.folders);
-    let mut readable = readable.filter_map(|folder| folder.canonicalize().ok());
+    let mut readable = given.iter().filter_map(|folder| folder.canonicalize().ok());
     if readable.any(|folder| known.starts_with(folder)) {
         return Ok(());
     }

@@ -47,18 +47,43 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What the process does, from which follows what it may ask the kernel for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It serves NICs, or asks who does: on several threads.
+    #[default]
+    Daemon,
+    /// It starts processes of user networks, on one thread.
+    Launcher,
+    /// It is a user network, on one thread: a library in C.
+    Network,
+}
+
+impl Role {
+    /// The word for its one thread.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Daemon => "process",
+            Role::Launcher => "launcher",
+            Role::Network => "user-network",
+        }
+    }
+}
+
 /// What the process will still need.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// How much is asked for.
     pub mode: Mode,
+    /// What it does.
+    pub role: Role,
     /// Folders in which it makes, writes, renames and removes files and sockets.
     pub folders: Vec<PathBuf>,
     /// Files that it only reads.
     pub readable: Vec<PathBuf>,
     /// Devices that it opens.
     pub devices: Vec<PathBuf>,
-    /// It makes connections of its own (TCP, UDP).
+    /// It may have user networks, in processes of their own.
     pub network: bool,
     /// It attaches to TAPs by their names.
     pub taps: bool,

@@ -35,6 +35,8 @@ const ANSWERS: usize = 4;
 /// What an inlet's owner hears of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InletEvent {
+    /// Something happened outside that is worth a line in the log; the link is told apart.
+    Note(String),
     /// The outside is there (again).
     LinkUp,
     /// The outside is not there now; it may come back.
@@ -213,11 +215,14 @@ impl<F: FnMut(InletEvent)> Driver<F> {
         let mut errors = 0;
         while !self.quit.load(Ordering::Acquire) {
             way.counters.add(TURNS, 1);
-            let (status, up) = {
+            let (status, up, note) = {
                 let mut inlet = way.inlet.lock();
                 let status = way.run(&mut **inlet, BUDGET);
-                (status, inlet.link_up())
+                (status, inlet.link_up(), inlet.note())
             };
+            if let Some(note) = note {
+                (self.on_event)(InletEvent::Note(note));
+            }
             if let InletStatus::Closed(reason) = status {
                 (self.on_event)(InletEvent::Closed(reason));
                 return;

@@ -64,6 +64,10 @@ pub trait Inlet: Send {
     fn link_up(&self) -> bool {
         true
     }
+    /// Something for the log, once; no more than a few in a minute. Asked for after each [`Inlet::run`].
+    fn note(&mut self) -> Option<String> {
+        None
+    }
     /// The port, if it answers while it is written to; asked once, before the first [`Inlet::run`]. Then it has no peer
     /// and no timer, its link is up, and only the descriptor given here is waited for.
     fn prompt(&self) -> Option<Arc<dyn Prompt>> {

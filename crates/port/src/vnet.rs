@@ -1,7 +1,7 @@
 //! `struct virtio_net_hdr` (virtio 1.4 §5.1.6) to and from our notes: what stands before a frame in a TAP, and in a
 //! ring of a virtio-net.
 
-use wire::{Csum, Gso, Offload};
+use wire::{Csum, Gso, L3Kind, Layers, Offload};
 
 /// With `num_buffers`, as virtio 1 has it.
 pub const LONG: usize = 12;
@@ -18,6 +18,9 @@ const GSO_ECN: u8 = 0x80;
 
 /// Offset of the checksum in a TCP header.
 const TCP_CSUM: u16 = 16;
+/// The same in a UDP header, and that header's length.
+const UDP_CSUM: u16 = 6;
+const UDP_HLEN: usize = 8;
 const ETH_HLEN: usize = 14;
 
 /// The header before a frame with these notes.
@@ -49,7 +52,7 @@ pub const HEADERS: usize = 192;
 /// [`HEADERS`] bytes of it or all; `None` if they contradict it.
 ///
 /// The sender's `hdr_len` is only a hint how much to keep in one piece, so ours is read off the
-/// TCP header.
+/// TCP header. Over which IP a UDP datagram goes is read off the frame.
 pub fn decode(hdr: &[u8], head: &[u8], len: usize) -> Option<Offload> {
     let word = |at: usize| Some(u16::from_le_bytes([*hdr.get(at)?, *hdr.get(at + 1)?]));
     let (flags, gso_type) = (*hdr.first()?, *hdr.get(1)?);
@@ -76,15 +79,24 @@ pub fn decode(hdr: &[u8], head: &[u8], len: usize) -> Option<Offload> {
         GSO_NONE => return Some(notes),
         GSO_TCPV4 => Gso::Tcp4,
         GSO_TCPV6 => Gso::Tcp6,
+        // Congestion is TCP's to tell.
+        GSO_UDP_L4 if gso_type & GSO_ECN == 0 => match Layers::parse(head)?.l3?.kind {
+            L3Kind::V4 => Gso::Udp4,
+            L3Kind::V6 => Gso::Udp6,
+        },
         _ => return None,
     };
     notes.ecn = gso_type & GSO_ECN != 0;
     notes.gso_size = word(4)?;
-    let csum = notes.csum.filter(|c| c.offset == TCP_CSUM)?;
+    let csum = notes.csum?;
     let start = usize::from(csum.start);
-    let tcp_len = usize::from(*head.get(start + 12)? >> 4) * 4;
-    let hdr_len = start + tcp_len;
-    if notes.gso_size == 0 || tcp_len < 20 || hdr_len >= len {
+    let (field, header) = match notes.gso {
+        Gso::Udp4 | Gso::Udp6 => (UDP_CSUM, UDP_HLEN),
+        _ => (TCP_CSUM, usize::from(*head.get(start + 12)? >> 4) * 4),
+    };
+    let hdr_len = start + header;
+    let whole = field == UDP_CSUM || header >= 20;
+    if csum.offset != field || notes.gso_size == 0 || !whole || hdr_len >= len {
         return None;
     }
     notes.hdr_len = u16::try_from(hdr_len).ok()?;
@@ -142,6 +154,67 @@ mod tests {
             ..Offload::NONE
         };
         assert_eq!(decode(&encode(&valid), &frame), Some(valid));
+    }
+
+    /// UDP over IP of that version, behind an Ethernet header or a tag as well.
+    fn udp_frame(v6: bool, tag: bool, len: usize) -> (Vec<u8>, Offload) {
+        let mut frame = vec![0u8; len];
+        let mut l3 = 14;
+        if tag {
+            frame[12..16].copy_from_slice(&[0x81, 0, 0, 5]);
+            l3 = 18;
+        }
+        let (ethertype, first, next, l4) = if v6 {
+            ([0x86, 0xdd], 0x60, 6, l3 + 40)
+        } else {
+            ([8, 0], 0x45, 9, l3 + 20)
+        };
+        frame[l3 - 2..l3].copy_from_slice(&ethertype);
+        frame[l3] = first;
+        frame[l3 + next] = 17;
+        let payload = (len - l3 - if v6 { 40 } else { 0 }) as u16;
+        let at = l3 + if v6 { 4 } else { 2 };
+        frame[at..at + 2].copy_from_slice(&payload.to_be_bytes());
+        let notes = Offload {
+            csum: Some(Csum {
+                start: l4 as u16,
+                offset: 6,
+            }),
+            gso: if v6 { Gso::Udp6 } else { Gso::Udp4 },
+            gso_size: 1200,
+            hdr_len: l4 as u16 + 8,
+            ecn: false,
+            csum_valid: true,
+            vlan: None,
+        };
+        (frame, notes)
+    }
+
+    #[test]
+    fn datagrams_to_be_cut_survive_the_way_through_the_header_over_both_ips() {
+        for (v6, tag) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (frame, notes) = udp_frame(v6, tag, 9000);
+            assert_eq!(decode(&encode(&notes), &frame), Some(notes), "{v6} {tag}");
+        }
+        let (frame, notes) = udp_frame(false, false, 9000);
+        let with = |at: usize, value: u8| {
+            let mut hdr = encode(&notes);
+            hdr[at] = value;
+            decode(&hdr, &frame)
+        };
+        assert_eq!(with(1, GSO_UDP_L4 | GSO_ECN), None, "ECN is TCP's");
+        assert_eq!(with(8, 16), None, "the checksum of TCP");
+        assert_eq!(with(0, 0), None, "segmentation without checksum");
+        assert_eq!(
+            with(4, 0xb0),
+            Some(Offload {
+                gso_size: 0x4b0,
+                ..notes
+            })
+        );
+        let (headers, notes) = udp_frame(false, false, 42);
+        assert_eq!(decode(&encode(&notes), &headers), None, "no payload to cut");
+        assert_eq!(decode(&encode(&notes), &[0; 200]), None, "not IP");
     }
 
     #[test]

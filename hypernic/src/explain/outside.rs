@@ -75,8 +75,8 @@ super::reason::reasons! { PORTS, "port":
         "check which program has the other end",
     Drop user_in_full "Frames of guests for which the user network had no room"
         "its queue is bounded"
-        "the guests take no frames, so replies pile up"
-        "look at the guests' NICs",
+        "the guests take no frames, so replies pile up; or the network's process takes none for half a second"
+        "look at the guests' NICs, and whether the process has a processor",
     Drop user_too_long "Frames of guests longer than the user network's MTU"
         "libslirp's MTU"
         "a guest with a large MTU"
@@ -87,8 +87,24 @@ super::reason::reasons! { PORTS, "port":
         "switch segmentation off in the guest (ethtool -K DEV tso off)",
     Drop user_closed "Frames of guests after the user network had ended"
         "the port is closed"
-        "the daemon is ending, or libslirp failed"
+        "the daemon is ending, or the network's process died again and again"
         "see the log",
+    Drop user_down "Frames of guests while the user network had no process, or that waited for it when it died"
+        "a port without its other side has its cable out"
+        "its process died (the log says how), and another is started"
+        "nothing, if it is rare; else report what the log says",
+    Fault user_deaths "Processes of the user network that died; another is started, six times at most in a row"
+        "each user network is a process of its own (docs/sandbox.md)"
+        "the kernel killed it for want of memory, or the C library failed"
+        "nothing, if it is rare; else report what the log says",
+    Fault user_bad_message "Messages of the user network's process that are none; each ends it"
+        "the port checks what the process says"
+        "the process was taken over, or has a bug"
+        "report it, with a capture if you have one",
+    Refusal user_refused_calls "System calls that the user network's process tried to make and may not"
+        "docs/sandbox.md"
+        "a C library that we have not met, or the process was taken over"
+        "report the line in the log that names the call",
     Drop user_out_full "Frames for guests beyond what the queue holds in one turn"
         "its queue is bounded"
         "the guests read more slowly than the host sends"

@@ -26,7 +26,9 @@ pub(super) fn inlet(
     };
     let limit = Limit::default();
     let events = move |event: InletEvent| {
-        linked(matches!(event, InletEvent::LinkUp));
+        if !matches!(event, InletEvent::Note(_)) {
+            linked(matches!(event, InletEvent::LinkUp));
+        }
         log_port_event(&limit, &shown, event);
     };
     InletThread::spawn(thread, source, to, events).map_err(|source| Error::Os {
@@ -36,15 +38,17 @@ pub(super) fn inlet(
 }
 
 fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {
-    // It comes once; a link goes up and down as often as a peer likes.
-    if let InletEvent::Closed(why) = event {
-        tracing::error!(port, "closed: {why}");
-        return;
-    }
+    let up = match event {
+        // It comes once, and a note seldom; a link goes up and down as often as a peer likes.
+        InletEvent::Closed(why) => return tracing::error!(port, "closed: {why}"),
+        InletEvent::Note(note) => return tracing::error!(port, "{note}"),
+        InletEvent::LinkUp => true,
+        InletEvent::LinkDown => false,
+    };
     let Some(held_back) = limit.pass(Instant::now()) else {
         return;
     };
-    if event == InletEvent::LinkUp {
+    if up {
         tracing::info!(port, held_back, "link up");
     } else {
         tracing::warn!(port, held_back, "link down; waiting for the other side");

@@ -46,7 +46,7 @@ pub(crate) struct Asked {
     pub path: String,
     pub query: String,
     pub body: Vec<u8>,
-    fields: Vec<(String, String)>,
+    pub(super) fields: Vec<(String, String)>,
 }
 
 impl Asked {

@@ -61,6 +61,7 @@ fn every_counter_has_a_row_and_every_row_a_counter() {
     let dir = TempDir::new().expect("directory");
     let text = file(dir.path());
     let config = HostConfig::parse("everything.toml".as_ref(), &text).expect("good");
+    hypernic::user_networks::stay_here();
     let host = Arc::new(RwLock::new(Host::start(&config).expect("host")));
     let control = Server::start(&dir.path().join("control.sock"), Arc::clone(&host));
     let control = control.expect("control socket");

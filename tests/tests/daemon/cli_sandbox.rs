@@ -1,70 +1,16 @@
 //! The sandbox: which layers are on for whom, what they refuse, and that no rule is there for nothing.
 
+mod life;
+
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
+use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use drivers::e1000::{Config, Driver, TxOpts, regs};
-use drivers::{Bus, SocketBus};
-use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
-use hypernic_tests::{Counters, Daemon, Launch, binary, scratch};
+use hypernic_tests::{Counters, Daemon, Launch, scratch};
 use jail::calls;
-use rustix::process::Signal;
-use villain::Vmm;
-
-/// The words of a file for a host with two NICs on a switch, and all that opens files.
-fn host(dir: &Path, more: &str) -> String {
-    let at = |name: &str| format!("{:?}", dir.join(name));
-    // One that is free now.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = free.expect("a port").port();
-    std::fs::write(dir.join("port"), port.to_string()).expect("a file");
-    let stream = format!("\"stream:listen={}\"", dir.join("stream").display());
-    format!(
-        "control = {control}\nworkers = 2\n{more}\n\
-         [[switch]]\nname = \"lan\"\nports = [\"user:hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:80\", {stream}]\n\
-         [[switch]]\nname = \"loop\"\nports = [\"loopback\"]\n\
-         [[nic]]\nname = \"a\"\nsocket-path = {a}\nport = \"switch:lan\"\ncapture = {capture}\neeprom = {eeprom}\n\
-         [[nic]]\nname = \"b\"\nsocket-path = {b}\nport = \"switch:loop\"\n",
-        control = at("control"),
-        port = port,
-        stream = stream,
-        a = at("a"),
-        b = at("b"),
-        capture = at("a.pcapng"),
-        eeprom = at("a.nvm"),
-    )
-}
-
-fn launch(dir: &Path, more: &str) -> Launch {
-    let file = dir.join("host.toml");
-    // Sockets are given to a group, which takes a call of its own.
-    let group = rustix::process::getgid().as_raw();
-    let more = format!("socket-group = \"{group}\"\n{more}");
-    std::fs::write(&file, host(dir, &more)).expect("a file");
-    Launch::new().expect("built").arg("serve").arg(file)
-}
-
-/// `hypernic …`, asking the daemon of `dir`.
-fn ask(dir: &Path, words: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(binary().expect("built"));
-    let command = command
-        .args(words)
-        .arg("--control")
-        .arg(dir.join("control"));
-    let output = command.output().expect("it runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(text(&output.stderr)),
-    }
-}
+use life::{ask, host, launch, live};
 
 /// A thread of a process: its name, and a line of its status.
 fn threads(daemon: &Daemon, word: &str) -> Vec<(String, String)> {
@@ -91,14 +37,14 @@ fn all_layers_are_on_and_workers_have_most_of_them() {
         }
     }
     let others = |name: &str| name.starts_with("worker-") || name.starts_with("port l");
-    // Two workers, and the threads of the user network, the stream and the loopback, once they have said what they are.
+    // Two workers, and the threads of the user network, two streams and the loopback, once they have said what they are.
     let until = Instant::now() + Duration::from_secs(10);
     let filters = loop {
         let filters = threads(&daemon, "Seccomp_filters:");
         let confined = filters
             .iter()
             .filter(|(name, count)| others(name) && count == "3");
-        if confined.count() == 5 || Instant::now() > until {
+        if confined.count() == 6 || Instant::now() > until {
             break filters;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -106,15 +52,15 @@ fn all_layers_are_on_and_workers_have_most_of_them() {
     let least = filters.iter().map(|(_, count)| count.as_str()).min();
     assert_eq!(least, Some("1"), "{filters:?}");
     let confined: Vec<_> = filters.iter().filter(|(name, _)| others(name)).collect();
-    assert_eq!(confined.len(), 5, "{filters:?}");
+    assert_eq!(confined.len(), 6, "{filters:?}");
     assert!(
         confined.iter().all(|(_, count)| count == "3"),
         "{filters:?}"
     );
     for (name, rights) in threads(&daemon, "CapPrm:") {
         let rights = u64::from_str_radix(&rights, 16).expect("a number");
-        // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN, of a daemon that may be asked for ports.
-        let may = if others(&name) { 0 } else { 1 << 10 | 1 << 12 };
+        // CAP_NET_ADMIN, of a daemon that may be asked for TAPs.
+        let may = if others(&name) { 0 } else { 1 << 12 };
         assert_eq!(rights & !may, 0, "{name}");
     }
     let metrics = ask(dir.path(), &["metrics"]).expect("metrics");
@@ -233,176 +179,6 @@ fn what_it_refuses_is_refused_with_its_cure() {
     assert!(daemon.stop().expect("it ends").success());
 }
 
-/// What a guest does through the user network: it asks for a name, sends a datagram to the host, calls the host and is
-/// called by it.
-fn through_the_network(dir: &Path, nic: &mut Driver<SocketBus>) -> Result<(), String> {
-    let (host, gateway, guest) = ([0x52, 0x55, 10, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 15]);
-    let own = nic.mac();
-    let send = |nic: &mut Driver<SocketBus>, frame: Vec<u8>| {
-        let sent = nic.send(&[&frame], &TxOpts::default());
-        sent.map(drop).map_err(|error| error.to_string())
-    };
-    let arp = |kind: u8| {
-        let head = [
-            &[0xff; 6][..],
-            &own,
-            &[8, 6, 0, 1, 8, 0, 6, 4, 0, kind],
-            &own,
-            &guest,
-        ]
-        .concat();
-        let mut frame = [&head[..], &host, &gateway].concat();
-        frame.resize(60, 0);
-        frame
-    };
-    let ip = |to| PacketBuilder::ethernet2(own, host).ipv4(guest, to, 64);
-    let datagram = |to, port| {
-        let mut frame = Vec::new();
-        let packet = ip(to).udp(4000, port);
-        packet
-            .write(&mut frame, b"hello, this is the guest")
-            .expect("it fits");
-        frame
-    };
-    send(nic, arp(1))?;
-    let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let calls = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let port = |address: std::io::Result<std::net::SocketAddr>| address.expect("bound").port();
-    send(nic, datagram([10, 0, 2, 3], 53))?;
-    send(nic, datagram(gateway, port(datagrams.local_addr())))?;
-    datagrams
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .expect("set");
-    let (_, from) = datagrams
-        .recv_from(&mut [0; 64])
-        .map_err(|error| error.to_string())?;
-    datagrams.send_to(b"hello, guest", from).expect("sent");
-    // A call by the host, which is never answered.
-    let forwarded = std::fs::read_to_string(dir.join("port")).expect("a file");
-    let called = TcpStream::connect(format!("127.0.0.1:{forwarded}"));
-    // A call to the host.
-    let to = port(calls.local_addr());
-    let mut frame = Vec::new();
-    ip(gateway)
-        .tcp(4001, to, 1, 4096)
-        .syn()
-        .write(&mut frame, &[])
-        .expect("it fits");
-    send(nic, frame)?;
-    let until = Instant::now() + Duration::from_secs(5);
-    let answer = loop {
-        let answered = |frame: &Vec<u8>| {
-            let packet = SlicedPacket::from_ethernet(frame).ok()?;
-            let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
-                return None;
-            };
-            (tcp.syn() && tcp.ack()).then(|| tcp.sequence_number())
-        };
-        let frames = nic.receive().map_err(|error| error.to_string())?;
-        if frames.iter().any(|frame| frame[12..14] == [8, 6]) {
-            send(nic, arp(2))?;
-        }
-        if let Some(number) = frames.iter().find_map(answered) {
-            break number;
-        }
-        if Instant::now() > until {
-            return Err("the host did not take the call".into());
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    let mut frame = Vec::new();
-    let said = ip(gateway)
-        .tcp(4001, to, 2, 4096)
-        .ack(answer.wrapping_add(1))
-        .psh()
-        .fin();
-    said.write(&mut frame, b"hello").expect("it fits");
-    send(nic, frame)?;
-    let (mut call, _) = calls.accept().map_err(|error| error.to_string())?;
-    call.set_read_timeout(Some(Duration::from_secs(5)))
-        .expect("set");
-    call.read_exact(&mut [0; 5])
-        .map_err(|error| error.to_string())?;
-    let _ = call.write_all(b"bye");
-    drop((called, call));
-    // A stream's peer, with one frame.
-    let stream = UnixStream::connect(dir.join("stream")).map_err(|error| error.to_string())?;
-    let frame = arp(2);
-    let whole = [&60u32.to_be_bytes()[..], &frame].concat();
-    (&stream)
-        .write_all(&whole)
-        .map_err(|error| error.to_string())?;
-    std::thread::sleep(Duration::from_millis(50));
-    Ok(())
-}
-
-/// What guests, VMMs and operators do in a host's life. An error says where the daemon was not there any more.
-fn live(dir: &Path, daemon: &mut Daemon) -> Result<(), String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
-    // A VMM that cuts off the file that it has given.
-    let vmms = villain::vmms().find(|(villain, _)| villain.id == "truncated_under_the_device");
-    let (_, cut) = vmms.expect("it is in the table");
-    for _ in 0..20 {
-        cut(&mut Vmm::new(&dir.join("b"))).map_err(|error| said(&error))?;
-    }
-    let connect = |name: &str| {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            match SocketBus::connect(dir.join(name)) {
-                Ok(bus) => return Ok(bus),
-                Err(error) if Instant::now() > until => return Err(said(&error)),
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-        }
-    };
-    let driver = |name| Driver::new(connect(name)?, Config::linux()).map_err(|error| said(&error));
-    let (mut a, mut b) = (driver("a")?, driver("b")?);
-    let everybody = [&[0xff; 6], &a.mac()[..], &[0x88, 0xb5], &[0; 100]].concat();
-    through_the_network(dir, &mut a)?;
-    for _ in 0..200 {
-        for nic in [&mut a, &mut b] {
-            nic.send(&[&everybody], &TxOpts::default())
-                .map_err(|error| said(&error))?;
-            let came = nic
-                .bus_mut()
-                .wait_irq(Duration::from_millis(20))
-                .map_err(|error| said(&error))?;
-            nic.read(regs::ICR).map_err(|error| said(&error))?;
-            if came {
-                nic.bus_mut().unmask_irq().map_err(|error| said(&error))?;
-            }
-            nic.receive().map_err(|error| said(&error))?;
-        }
-    }
-    let c = dir.join("c");
-    let c = c.to_str().expect("text");
-    ask(
-        dir,
-        &[
-            "nic",
-            "add",
-            "c",
-            "--port",
-            "switch:lan",
-            "--socket-path",
-            c,
-        ],
-    )?;
-    ask(dir, &["nic", "remove", "c"])?;
-    ask(dir, &["port", "add", "lan", "null"])?;
-    daemon.signal(Signal::USR1).map_err(|error| said(&error))?;
-    daemon
-        .wait_printed("\"counters\"")
-        .map_err(|error| said(&error))?;
-    // Its guests are there to the end.
-    let status = daemon.stop().map_err(|error| said(&error))?;
-    drop((a, b));
-    match status.success() {
-        true => Ok(()),
-        false => Err(status.to_string()),
-    }
-}
-
 /// Lives without one call, and says whether that was noticed: the daemon ended, and said which call it was.
 fn is_needed(kind: &str, call: &str) -> bool {
     let dir = scratch().expect("a folder");
@@ -412,14 +188,16 @@ fn is_needed(kind: &str, call: &str) -> bool {
     let launch = launch.env("HYPERNIC_SANDBOX_WITHOUT", &rule);
     let mut daemon = launch.spawn().expect("it runs");
     let lived = match daemon.wait_log("serving") {
-        Ok(_) => live(dir.path(), &mut daemon),
+        Ok(_) => live(dir.path(), &mut daemon, &rule),
         Err(error) => Err(error.to_string()),
     };
     let log = daemon.log();
     match lived {
-        Ok(()) => false,
+        // A process of a network may end where others are not in need of it.
+        Ok(()) => log.contains(&format!("made the system call {call} (")),
         Err(error) => {
-            let named = log.contains(&format!("made the system call {call} ("));
+            let line = format!("made the system call {call} (");
+            let named = log.contains(&line) || error.contains(&line);
             // The last line needs `writev` itself; around the others all signals are blocked.
             let mute = [
                 "writev",
@@ -473,20 +251,40 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "none: needed where the machine's clock cannot be read without a call",
     ),
     (
-        "network",
+        "user-network",
         "fstat",
         "guest: long_libvirt_starts_guests_by_the_recipes, by the C library of Debian 13",
     ),
+    (
+        "user-network",
+        "clock_gettime",
+        "none: needed where the machine's clock cannot be read without a call",
+    ),
+    (
+        "user-network",
+        "rt_sigreturn",
+        "daemon: a_call_that_a_user_network_may_not_make_…",
+    ),
+    (
+        "user-network",
+        "writev",
+        "daemon: a_call_that_a_user_network_may_not_make_…",
+    ),
+    (
+        "launcher",
+        "clock_nanosleep",
+        "none: needed where a worker before still has a network's ports of the host",
+    ),
     ("data", "recvmmsg", "daemon: guests_go_on_whenever_…"),
     ("data", "sendmmsg", "daemon: guests_go_on_whenever_…"),
-    ("network", "getpeername", "guest: the_demo_passes_…"),
+    ("user-network", "getpeername", "guest: the_demo_passes_…"),
     (
-        "network",
+        "user-network",
         "lseek",
         "guest: the_stock_ipxe_rom_gets_an_address_and_a_script_by_tftp",
     ),
     (
-        "network",
+        "user-network",
         "mremap",
         "none: needed when a large buffer of the library's grows",
     ),
@@ -530,7 +328,7 @@ fn a_worker_may_make_few_calls_and_each_is_needed() {
     assert!(calls::DATA.len() <= 22);
     let dir = scratch().expect("a folder");
     let mut daemon = launch(dir.path(), "").start().expect("it serves");
-    live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
     needs_but("data", &[calls::DATA]);
 }
 
@@ -539,7 +337,7 @@ fn a_call_that_may_not_be_made_fails_and_takes_no_nic_down() {
     let dir = scratch().expect("a folder");
     let launch = launch(dir.path(), "").env("HYPERNIC_SANDBOX_WITHOUT", "data:sched_yield");
     let mut daemon = launch.start().expect("it serves");
-    live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
     let log = daemon.log();
     let line =
         "the sandbox let a system call fail: a data thread made the system call sched_yield (24)";
@@ -556,9 +354,39 @@ fn a_call_that_may_not_be_made_fails_and_takes_no_nic_down() {
 }
 
 #[test]
+fn a_call_that_a_user_network_may_not_make_fails_and_takes_nothing_down() {
+    let dir = scratch().expect("a folder");
+    let rule = "user-network:setsockopt";
+    let launch = launch(dir.path(), "").env("HYPERNIC_SANDBOX_WITHOUT", rule);
+    let mut daemon = launch.start().expect("it serves");
+    live(dir.path(), &mut daemon, rule).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    let log = daemon.log();
+    let line = "a user-network thread made the system call setsockopt";
+    assert!(log.contains(line), "{log}");
+    let printed = daemon.printed();
+    let counters = printed.lines().rev().find_map(Counters::parse);
+    let counters = counters.expect("printed");
+    assert!(
+        counters.total("port", "user_refused_calls") > 0,
+        "{counters}"
+    );
+    assert_eq!(counters.total("sandbox", "refused_calls"), 0, "{counters}");
+}
+
+#[test]
 fn each_rule_of_a_port_and_of_a_network_is_needed() {
     needs_but("port", &[calls::PORT]);
     needs_but("network", &[calls::PORT, calls::NETWORK]);
+}
+
+#[test]
+fn each_rule_of_a_user_networks_process_is_needed() {
+    needs_but("user-network", &[calls::LIBRARY]);
+}
+
+#[test]
+fn each_rule_of_what_starts_user_networks_is_needed() {
+    needs_but("launcher", &[calls::LAUNCHER]);
 }
 
 #[test]
@@ -598,7 +426,8 @@ fn in_log_mode_a_life_leaves_no_line() {
             launch(dir.path(), "sandbox = \"log\"").env("HYPERNIC_SANDBOX_WITHOUT", without);
         let mut daemon = launch.start().expect("it serves");
         assert!(daemon.log().contains("seccomp logs"), "{}", daemon.log());
-        live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+        live(dir.path(), &mut daemon, "")
+            .unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
         daemon.id()
     };
     let lines_of_a_life = run("");

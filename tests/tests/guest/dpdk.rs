@@ -24,6 +24,8 @@ pub(crate) type Peer = Driver<SocketBus>;
 pub(crate) enum Device {
     /// A NIC of this model, on the switch.
     Nic(&'static str),
+    /// A virtio-net on the switch, with these lines of its own.
+    Virtio(&'static str),
     /// The only virtual function of an 82576 that is on the switch.
     Vf,
 }
@@ -32,7 +34,7 @@ impl Device {
     /// What the daemon calls it.
     fn nic(self) -> &'static str {
         match self {
-            Self::Nic(_) => "n0",
+            Self::Nic(_) | Self::Virtio(_) => "n0",
             Self::Vf => "p0vf0",
         }
     }
@@ -40,7 +42,7 @@ impl Device {
     /// The ports of switches on the way to it.
     fn ports(self) -> &'static [&'static str] {
         match self {
-            Self::Nic(_) => &["lan/n0"],
+            Self::Nic(_) | Self::Virtio(_) => &["lan/n0"],
             Self::Vf => &["lan/p0", "p0/p0vf0"],
         }
     }
@@ -48,11 +50,15 @@ impl Device {
     /// Its lines in the daemon's configuration.
     fn toml(self, lab: &Lab) -> String {
         let (socket, mac) = (lab.socket("n0"), mac("n0"));
-        match self {
-            Self::Nic(model) => format!(
+        let on_switch = |model: &str, more: &str| {
+            format!(
                 "[[nic]]\nname = \"n0\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\n\
-                 port = \"switch:lan\"\n"
-            ),
+                 port = \"switch:lan\"\n{more}\n"
+            )
+        };
+        match self {
+            Self::Nic(model) => on_switch(model, ""),
+            Self::Virtio(more) => on_switch("virtio-net", more),
             Self::Vf => format!(
                 "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {:?}\n\
                  port = \"switch:lan\"\n[[nic.vf]]\nindex = 0\nmac = \"{mac}\"\n",
@@ -62,10 +68,23 @@ impl Device {
     }
 }
 
-/// A guest with testpmd's prompt on its console.
-pub(crate) struct TestPmd {
-    pub(crate) guest: Guest,
-    device: Device,
+/// What takes testpmd's commands.
+pub(crate) trait Console: Send + Sync {
+    /// Types a command and returns what it printed, up to the next prompt.
+    fn command(&self, text: &str) -> String;
+}
+
+impl Console for Guest {
+    fn command(&self, text: &str) -> String {
+        self.type_text(&format!("{text}\n")).unwrap();
+        self.expect_console("testpmd> ", LONG).unwrap()
+    }
+}
+
+/// A guest with testpmd's prompt on its console, or testpmd itself.
+pub(crate) struct TestPmd<C = Guest> {
+    pub(crate) guest: C,
+    pub(crate) device: Device,
 }
 
 /// What `stop` says of the port.
@@ -90,8 +109,8 @@ impl TestPmd {
         let device = device.trim();
         guest
             .run(&format!(
-                "mp uio_pci_generic && echo uio_pci_generic > /sys/bus/pci/devices/{device}/driver_override && \
-                 echo {device} > /sys/bus/pci/drivers_probe && ls /dev/uio0"
+                "mp uio_pci_generic && cd /sys/bus/pci/devices/{device} && echo uio_pci_generic > driver_override && \
+                 {{ [ ! -e driver ] || echo {device} > driver/unbind; }} && echo {device} > /sys/bus/pci/drivers_probe && ls /dev/uio0"
             ))
             .unwrap();
         device.to_owned()
@@ -137,12 +156,12 @@ impl TestPmd {
         pmd.guest.expect_console("testpmd> ", LONG).unwrap();
         pmd
     }
+}
 
+impl<C: Console> TestPmd<C> {
     /// Types a command and returns what it printed, up to the next prompt.
     pub(crate) fn command(&self, text: &str) -> String {
-        self.guest.type_text(&format!("{text}\n")).unwrap();
-        let output = self.guest.expect_console("testpmd> ", LONG).unwrap();
-        output.replace('\r', "")
+        self.guest.command(text).replace('\r', "")
     }
 
     pub(crate) fn forward(&self, mode: &str) {
@@ -243,7 +262,13 @@ fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
 }
 
 /// Every frame that testpmd sends arrives, is what it said, and is in the chip's statistics.
-pub(crate) fn sends(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: u64, lengths: &str) {
+pub(crate) fn sends<C: Console>(
+    daemon: &Daemon,
+    pmd: &TestPmd<C>,
+    peer: &mut Peer,
+    frames: u64,
+    lengths: &str,
+) {
     pmd.command(&format!("set txpkts {lengths}"));
     pmd.command("clear port stats 0");
     let length: usize = lengths
@@ -300,7 +325,12 @@ fn lost(counters: &Counters, ports: &[&str]) -> u64 {
 }
 
 /// Every frame that is sent to testpmd at a modest pace is received by it.
-pub(crate) fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
+pub(crate) fn receives<C: Console>(
+    daemon: &Daemon,
+    pmd: &TestPmd<C>,
+    peer: &mut Peer,
+    frames: usize,
+) {
     pmd.command("clear port stats 0");
     let before = daemon.counters().unwrap();
     let guest = guest_mac();
@@ -334,7 +364,7 @@ pub(crate) fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: 
 }
 
 /// Every frame that is sent to testpmd comes back from it, in order, unchanged but for its addresses.
-pub(crate) fn swaps(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
+pub(crate) fn swaps<C: Console>(daemon: &Daemon, pmd: &TestPmd<C>, peer: &mut Peer, frames: usize) {
     pmd.forward("macswap");
     let rate = come_back(daemon, peer, frames);
     let said = pmd.stop();

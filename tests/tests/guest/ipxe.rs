@@ -99,10 +99,9 @@ fn ipxe_boots_linux_over_dhcp_and_tftp_and_linux_takes_the_nic_over() {
     );
 }
 
-/// UEFI: OVMF gets its driver from the NIC's option ROM, boots from the network, and what it loads drives the NIC by itself.
-#[test]
-#[ignore = "long: other firmware"]
-fn long_ovmf_boots_from_the_network() {
+/// OVMF boots from the network, with a driver of its own or the one in the NIC's option ROM, and what it loads drives the
+/// NIC by itself.
+fn ovmf_boots_from_the_network(model: &str, rom: &str) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let firmware = lab.rig.packages("ovmf", &["ovmf", "ipxe"]).unwrap();
     let tftp = lab.path("tftp");
@@ -110,8 +109,8 @@ fn long_ovmf_boots_from_the_network() {
     let program = firmware.dir().join("usr/lib/ipxe/ipxe.efi");
     let length = std::fs::copy(program, tftp.join("ipxe.efi")).unwrap();
     let port = format!("user:tftp={},bootfile=ipxe.efi", tftp.display());
-    let daemon = lab.run("n0", &port).unwrap();
-    let nic = lab.nic("n0").rom("efi-e1000.rom").boot_index(0);
+    let daemon = lab.run_of(model, "n0", &port).unwrap();
+    let nic = lab.nic("n0").rom(rom).boot_index(0);
     let rom = firmware.dir().join("usr/share/ovmf/OVMF.fd");
     let mut config = GuestConfig::new("ovmf")
         .boot(Boot::Rom(rom))
@@ -131,4 +130,16 @@ fn long_ovmf_boots_from_the_network() {
     guest.expect_console("ipxe.efi... ok", 4 * LONG).unwrap();
     let by_ipxe = daemon.counters().unwrap().since(&by_firmware);
     assert!(by_ipxe.nic("n0", "rx_bytes") > length, "{by_ipxe}");
+}
+
+#[test]
+#[ignore = "long: other firmware"]
+fn long_ovmf_boots_from_the_network() {
+    ovmf_boots_from_the_network("e1000", "efi-e1000.rom");
+}
+
+#[test]
+#[ignore = "long: other firmware"]
+fn long_ovmfs_virtio_driver_boots_from_the_network() {
+    ovmf_boots_from_the_network("virtio-net", "");
 }

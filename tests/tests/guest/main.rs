@@ -25,5 +25,6 @@ mod uboot;
 mod upgrade;
 mod variants;
 mod vhost_user;
+mod virtio_dpdk;
 mod virtio_net;
 mod xdp;

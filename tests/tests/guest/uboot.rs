@@ -52,9 +52,11 @@ fn loads_a_file_on(lab: &Lab, config: GuestConfig, model: &str, length: usize) {
     guest.expect_console("=> ", LONG).unwrap();
     println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
 
-    let found = command(&guest, "pci enum; net list").unwrap();
+    let found = command(&guest, "pci enum; virtio scan; net list").unwrap();
     let driver = if model.starts_with("r81") {
         "eth_rtl8169"
+    } else if model == "virtio-net" {
+        "virtio-net#"
     } else {
         "e1000#"
     };
@@ -96,6 +98,12 @@ fn u_boot_does_so_on_an_82545em() {
 #[test]
 fn u_boot_does_so_on_an_82544gc() {
     loads_a_file("82544gc", 1_000_003);
+}
+
+#[test]
+#[ignore = "long: `make test-long`"]
+fn long_u_boots_virtio_driver_loads_a_file_whole() {
+    loads_a_file("virtio-net", 8_000_003);
 }
 
 /// On a PowerPC the driver swaps every register and descriptor.

@@ -39,7 +39,7 @@ const ROOMS: &[Room] = &[
     room("vale", &["eswitch", "frame", "threads", "wire"], "the switch"),
     room("port", &["frame", "guest-mem", "threads", "wire"], "a port: sink, inlet, capture"),
     room("port-tap", &["frame", "guest-mem", "port", "wire"], "a TAP interface"),
-    room("port-user", &["frame", "port", "wire"], "user-mode network, no root needed"),
+    room("port-user", &["frame", "port", "threads", "wire"], "user-mode network, no root needed"),
     room("port-stream", &["frame", "port", "threads", "wire"], "QEMU's stream sockets"),
     room("port-null", &["frame", "port"], "frames to nowhere"),
     room("port-loopback", &["frame", "port"], "frames back to their sender"),

@@ -253,7 +253,7 @@ fn fill<'v>(
         if batch.is_full() || limits.spent() {
             break End::Limit;
         }
-        match ring.take(view, &mut chain) {
+        match ring.take_to_read(view, &mut chain) {
             Ok(true) => {}
             Ok(false) => break End::Empty,
             Err(why) => break End::Broken(why),

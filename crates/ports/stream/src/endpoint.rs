@@ -162,7 +162,11 @@ fn listen_unix(path: PathBuf) -> Result<Source, StreamError> {
                 Err(e @ (Errno::PROTOTYPE | Errno::ACCESS)) => return Err(failed(e)),
                 _ => return Err(StreamError::InUse { path }),
             }
-            rustix::fs::unlink(&path).map_err(failed)?;
+            // By the call that a confined process may make.
+            std::fs::remove_file(&path).map_err(|source| StreamError::Listen {
+                at: path.display().to_string(),
+                source,
+            })?;
             bind(&fd, &address).map_err(failed)?;
         }
         other => other.map_err(failed)?,

@@ -84,19 +84,19 @@ pub fn open(source: Source) -> Result<Port, TapError> {
         }
         Source::StandIn(fd) => {
             nonblocking(&fd)?;
-            return Ok(port("stand-in", vec![fd], vnet::LONG));
+            return Ok(port("stand-in", vec![fd], Header::ALL));
         }
     };
     if flags & libc::IFF_TAP == 0 {
         return Err(TapError::NotEthernet { name });
     }
-    let mut hdr_len = 0;
+    let mut header = Header::NONE;
     if flags & libc::IFF_VNET_HDR != 0 {
         for fd in &fds {
-            hdr_len = negotiate(fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
+            header = negotiate(fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
         }
     }
-    Ok(port(&name, fds, hdr_len))
+    Ok(port(&name, fds, header))
 }
 
 /// Attaches to the TAP `name`, which is made if we may, by one queue, or by so many of a TAP that has several. The descriptors
@@ -135,15 +135,16 @@ pub fn interface(fd: &OwnedFd) -> Option<String> {
 pub fn attach(name: &str) -> Result<(OwnedFd, usize), TapError> {
     let fd = open_queue(name, None)?;
     let header = negotiate(&fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
-    Ok((fd, header))
+    Ok((fd, header.len))
 }
 
-fn port(name: &str, fds: Vec<OwnedFd>, hdr_len: usize) -> Port {
+fn port(name: &str, fds: Vec<OwnedFd>, header: Header) -> Port {
     let gone = Arc::new(AtomicBool::new(false));
     let queue = |fd| {
         Arc::new(Queue {
             fd,
-            hdr_len,
+            hdr_len: header.len,
+            uso: header.uso,
             gone: Arc::clone(&gone),
             tally: Tally::new(count::NAMES),
             answers: Answers::new(),
@@ -177,9 +178,26 @@ fn open_queue(name: &str, queues: Option<usize>) -> Result<OwnedFd, TapError> {
     Ok(fd)
 }
 
+/// What stands before each frame.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    /// Bytes; 0 without.
+    len: usize,
+    /// It may say that a datagram is to be cut.
+    uso: bool,
+}
+
+impl Header {
+    const NONE: Self = Self { len: 0, uso: false };
+    const ALL: Self = Self {
+        len: vnet::LONG,
+        uso: true,
+    };
+}
+
 /// Agrees on the header: little endian, the long form of virtio 1 (12 bytes) if the kernel has it.
 /// Asks the kernel for unfinished frames, as far as it has them.
-fn negotiate(fd: &OwnedFd) -> std::io::Result<usize> {
+fn negotiate(fd: &OwnedFd) -> std::io::Result<Header> {
     // Old kernels lack this one; then the header is in host order, which is the same on every
     // machine we run on.
     let _ = sys::set_vnet_le(fd);
@@ -187,12 +205,14 @@ fn negotiate(fd: &OwnedFd) -> std::io::Result<usize> {
         sys::set_vnet_hdr_size(fd, vnet::SHORT)?;
     }
     let len = sys::get_vnet_hdr_size(fd)?;
-    let most = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
-    if sys::set_offload(fd, most | sys::TUN_F_TSO_ECN).is_err() {
+    let least = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
+    let most = least | sys::TUN_F_TSO_ECN;
+    let uso = sys::set_offload(fd, most | sys::TUN_F_USO).is_ok();
+    if !uso && sys::set_offload(fd, most).is_err() {
         // Finished frames only is what such a kernel sends anyway.
-        let _ = sys::set_offload(fd, most);
+        let _ = sys::set_offload(fd, least);
     }
-    Ok(len)
+    Ok(Header { len, uso })
 }
 
 impl Counted for Queues {

@@ -15,6 +15,8 @@ pub(crate) struct Queue {
     pub(crate) fd: OwnedFd,
     /// Bytes of `virtio_net_hdr` before each frame; 0 without.
     pub(crate) hdr_len: usize,
+    /// The kernel cuts datagrams (Linux 6.2).
+    pub(crate) uso: bool,
     /// The interface has been deleted; no need to ask the kernel again.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) tally: Tally<14>,

@@ -106,11 +106,14 @@ impl Sink for TapSink {
     }
 
     fn caps(&self) -> Caps {
-        let offload = self.queues[0].hdr_len > 0;
+        let first = &self.queues[0];
+        let offload = first.hdr_len > 0;
         Caps {
             csum: offload,
             tso4: offload,
             tso6: offload,
+            uso4: offload && first.uso,
+            uso6: offload && first.uso,
             ..Caps::NONE
         }
     }

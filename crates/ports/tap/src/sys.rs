@@ -11,6 +11,8 @@ pub const TUN_F_CSUM: c_uint = 0x01;
 pub const TUN_F_TSO4: c_uint = 0x02;
 pub const TUN_F_TSO6: c_uint = 0x04;
 pub const TUN_F_TSO_ECN: c_uint = 0x08;
+/// UDP to be segmented, over either IP: both bits or none (Linux 6.2).
+pub const TUN_F_USO: c_uint = 0x20 | 0x40;
 
 // From <linux/if_tun.h>; `libc` has them on some targets only.
 // Of another type in each C library.

@@ -4,13 +4,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Largest IP packet in either direction, in bytes.
 pub const MTU: usize = 1500;
 
 /// A user-mode network. [`UserConfig::default`] needs no set-up by the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserConfig {
     /// The network's address: 10.0.2.0. The host is at `.2`, the name server at `.3`, guests from
     /// `.15` on.
@@ -24,7 +25,7 @@ pub struct UserConfig {
     pub restrict: bool,
     /// Whether the host's address leads to the host's own loopback services.
     pub host_loopback: bool,
-    /// Most connections, UDP and ping flows at once: each is a socket of this process.
+    /// Most connections, UDP and ping flows at once: each is a socket of the network's process.
     pub flows: usize,
     /// Most of them that one NIC has, by its MAC address.
     pub nic_flows: usize,
@@ -57,7 +58,7 @@ impl Default for UserConfig {
 }
 
 /// The protocol of a [`Forward`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// TCP.
     Tcp,
@@ -66,7 +67,7 @@ pub enum Protocol {
 }
 
 /// A port of the host that leads to a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
     /// TCP or UDP.
     pub protocol: Protocol,
@@ -171,6 +172,12 @@ pub enum UserError {
     /// libslirp refused.
     #[error("libslirp refused to start: install libslirp 4.2 or later (package libslirp0)")]
     Library,
+    /// Its process says that it cannot be.
+    #[error("{0}")]
+    Refused(String),
+    /// The process that starts those of networks does not.
+    #[error("no process can be started for it ({0}); start the daemon again")]
+    Launcher(io::Error),
     /// The system is out of something.
     #[error("cannot set up the user network: {0}")]
     System(#[from] io::Error),

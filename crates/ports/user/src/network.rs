@@ -1,58 +1,37 @@
-//! Everything of a network, put together.
+//! Everything of a port, put together.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use port::{Backlog, Bell, Port, Tally, Waiters};
+use port::{Bell, Port, Tally, Waiters};
 
-use crate::config::{MTU, UserConfig, UserError};
-use crate::queue::UserQueue;
-use crate::{count, flows, inlet, sink, sys};
+use crate::config::{UserConfig, UserError};
+use crate::launcher::Launcher;
+use crate::link::Link;
+use crate::{count, inlet, sink};
 
-/// Frames libslirp may produce in one turn.
-const OUT_FRAMES: usize = 4096;
-
-/// Makes a user-mode network.
+/// Makes a user-mode network, in a process that `launcher` starts. `patient`: one of another process may still have the
+/// ports of the host that it wants, for a moment.
 ///
 /// # Errors
 /// A [`UserError`] that names the cause and the cure.
-pub fn open(config: &UserConfig) -> Result<Port, UserError> {
-    if let Some(path) = &config.tftp {
-        let bad = |source| UserError::Tftp {
-            path: path.clone(),
-            source,
-        };
-        std::fs::read_dir(path).map_err(bad)?;
-    }
-    let addresses = config.addresses()?;
-    let frame = MTU + 64;
-    let out = Backlog::new(OUT_FRAMES * frame.next_multiple_of(64), 64 * 1024);
-    let mut stack = sys::Stack::new(config, out.with_frames(OUT_FRAMES))?;
-    for forward in &config.forwards {
-        let guest = forward.guest.unwrap_or(addresses.dhcp_start);
-        stack
-            .forward(forward, guest)
-            .map_err(|source| UserError::Forward {
-                protocol: forward.protocol,
-                host: forward.host,
-                source,
-            })?;
-    }
-    let shared = Arc::new(UserQueue {
-        queue: Mutex::default(),
+pub fn open(config: &UserConfig, launcher: &Launcher, patient: bool) -> Result<Port, UserError> {
+    config.addresses()?;
+    let link = Arc::new(Link {
+        out: Mutex::default(),
         bell: Bell::new()?,
         waiters: Waiters::new(),
         stalled: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         tally: Tally::new(count::NAMES),
     });
-    let flows = flows::Flows::new(config, addresses.host);
-    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), flows)?;
+    let (launcher, config) = (launcher.clone(), config.clone());
+    let inlet = inlet::UserInlet::new(launcher, config, patient, Arc::clone(&link))?;
     Ok(Port {
         name: "user".into(),
-        sink: Arc::new(sink::UserSink::new(Arc::clone(&shared))),
+        sink: Arc::new(sink::UserSink::new(Arc::clone(&link))),
         inlet: Some(Box::new(inlet)),
-        counters: shared,
+        counters: link,
     })
 }

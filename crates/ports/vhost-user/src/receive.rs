@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use frame::{Batch, Finisher, MAX_BATCH, Sink};
 use guest_mem::View;
 use port::{InletStatus, vnet};
-use wire::Offload;
+use wire::{Gso, Offload};
 
 use crate::count;
 use crate::ring::{BUFFER, Broken, SIZE};
@@ -114,7 +114,9 @@ impl In {
             shared.tally.add(count::RUNT, 1);
             None
         } else {
-            let notes = vnet::decode(header, &head[..known], len);
+            // Datagrams to be cut were not agreed upon.
+            let notes = vnet::decode(header, &head[..known], len)
+                .filter(|notes| !matches!(notes.gso, Gso::Udp4 | Gso::Udp6));
             shared.tally.add(count::BAD_HEADER, notes.is_none().into());
             notes
         };

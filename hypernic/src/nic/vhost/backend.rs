@@ -284,7 +284,9 @@ impl Backend for Board {
             self.renew();
         }
         let (next, used) = if ring.packed {
-            (ring.base as u16, (ring.base >> 16) as u16)
+            let (next, used) = (ring.base as u16, (ring.base >> 16) as u16);
+            // DPDK's virtio-user says nothing of what is used.
+            (next, if used == 0 { next } else { used })
         } else {
             let used = self.used_index(ring);
             (used, used)

@@ -14,6 +14,8 @@ use super::{Daemon, PLAIN, attach, frame};
 struct PackedSender {
     memory: SharedMem,
     given: u16,
+    /// Where it says that the ring is.
+    base: u32,
 }
 
 impl PackedSender {
@@ -23,6 +25,7 @@ impl PackedSender {
         Self {
             memory: SharedMem::new("ram", RAM).expect("a memfd"),
             given: 0,
+            base: 0x8000_8000,
         }
     }
 
@@ -95,7 +98,7 @@ impl PackedSender {
         };
         client.set_vring_num(1, SIZE.into()).expect("size");
         // Which is wrong after a crash.
-        client.set_vring_base(1, 0x8000_8000).expect("base");
+        client.set_vring_base(1, self.base).expect("base");
         client.set_vring_addr(&addr).expect("address");
         client.set_vring_call(1, None).expect("call");
         client.set_vring_enable(1, true).expect("enabled");
@@ -152,4 +155,24 @@ fn a_packed_ring_goes_on_with_the_next_daemon_where_its_front_end_keeps_a_note()
     assert_eq!(b.receive(0), frame(2, 1, 99));
     daemon.no_faults(0);
     daemon.no_faults(1);
+}
+
+/// DPDK's virtio-user names the entry that comes next, and says nothing of what is used.
+#[test]
+fn a_packed_ring_begins_where_its_front_end_says_only_what_comes_next() {
+    let daemon = Daemon::new(&["", ""]);
+    let (mut b, b_vmm) = attach(&daemon, 1);
+    b.give(0, 60);
+    b_vmm.kick(0);
+    let mut a = PackedSender {
+        base: 0x8000,
+        ..PackedSender::new()
+    };
+    let _client = a.connect(&daemon.socket(0), &mut None);
+    for number in 0..3 {
+        a.send(&frame(2, 1, number));
+        assert_eq!(b.receive(0), frame(2, 1, number));
+    }
+    until("all is used", || a.is_done());
+    daemon.no_faults(0);
 }

@@ -222,6 +222,17 @@ impl Packed {
 
     /// See [`Ring::take`](super::ring::Ring::take).
     pub fn take(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
+        self.take_as(view, chain, WRITE)
+    }
+
+    /// See [`Ring::take_to_read`](super::ring::Ring::take_to_read). DPDK's driver makes its tables of entries to write
+    /// (`vring_desc_init_indirect_packed`), and leaves that of the header, and one more of the first packets, as they are.
+    pub fn take_to_read(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
+        self.take_as(view, chain, 0)
+    }
+
+    /// An entry of a table is to be written if it has this flag.
+    fn take_as(&mut self, view: &View<'_>, chain: &mut Chain, write: u16) -> Result<bool, Broken> {
         let size = self.place.size;
         let (mut len, mut id, mut flags) = Self::tail(view, self.at(self.next))?;
         if !Self::is_available(flags, self.next) {
@@ -249,7 +260,7 @@ impl Packed {
                 if flags & NEXT != 0 || slots > 1 {
                     return Err(Broken::IndirectNext);
                 }
-                self.table(view, at, len, chain)?;
+                self.table(view, (at, len), write, chain)?;
                 break;
             }
             chain.add(Part { at, len }, flags & WRITE != 0)?;
@@ -272,8 +283,8 @@ impl Packed {
     fn table(
         &mut self,
         view: &View<'_>,
-        table: u64,
-        len: u32,
+        (table, len): (u64, u32),
+        write: u16,
         chain: &mut Chain,
     ) -> Result<(), Broken> {
         let len = u64::from(len);
@@ -299,7 +310,7 @@ impl Packed {
                 at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
                 len: u32::from_le_bytes([i, j, k, l]),
             };
-            chain.add(part, flags & WRITE != 0)?;
+            chain.add(part, flags & write != 0)?;
         }
         Ok(())
     }

@@ -58,6 +58,18 @@ impl Ring {
         of!(self, ring => ring.take(view, chain))
     }
 
+    /// The same of a queue whose buffers are only read. What a table of a packed ring says to be written is read there too.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    #[inline]
+    pub fn take_to_read(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
+        match self {
+            Ring::Split(ring) => ring.take(view, chain),
+            Ring::Packed(ring) => ring.take_to_read(view, chain),
+        }
+    }
+
     /// Takes buffers of one part each, all to be written or all to be read, from the next on: as many as `out` has room for,
     /// up to the first that is not so or breaks the ring, or the end of the ring. Returns how many, and whether the next is
     /// available.

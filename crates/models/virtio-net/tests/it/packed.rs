@@ -225,6 +225,33 @@ fn packed_rings_that_no_driver_makes_are_broken_by_name() {
     });
 }
 
+/// DPDK's driver makes tables of entries to write, and leaves some of them so.
+#[test]
+fn a_packet_in_a_table_is_read_whatever_its_entries_say() {
+    let sent = |marked: [u16; 3]| {
+        let mut d = Driver::with(PACKED, 16, Wire::default());
+        let table = BUFFERS + 0x1000;
+        d.m.poke(BUFFERS, &[&PLAIN[..], &frame(OTHER, 60)].concat());
+        d.desc_at(table, 0, (BUFFERS, 12, 0), marked[0]);
+        d.desc_at(table, 1, (BUFFERS + 12, 40, 0), marked[1]);
+        d.desc_at(table, 2, (BUFFERS + 52, 20, 0), marked[2]);
+        d.give_packed(TX, &[(table, 48, false)], INDIRECT);
+        d.kick(TX);
+        assert!(!d.needs_reset());
+        d.m.wire.take()
+    };
+    let plain = sent([0; 3]);
+    assert_eq!(plain.len(), 1);
+    for marked in [
+        [WRITE, 0, 0],
+        [WRITE, WRITE, 0],
+        [WRITE, 0, WRITE],
+        [0, WRITE, 0],
+    ] {
+        assert_eq!(sent(marked), plain, "{marked:?}");
+    }
+}
+
 #[test]
 fn only_a_descriptor_whose_bits_say_so_is_available_and_any_id_goes_back() {
     let mut d = Driver::with(PACKED, 4, Wire::default());

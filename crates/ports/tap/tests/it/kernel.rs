@@ -4,6 +4,7 @@
 //! Where neither works it says so and passes.
 
 mod answers;
+mod datagrams;
 mod large;
 mod queues;
 mod tcp;

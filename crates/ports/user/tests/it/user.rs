@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{Guest, Hub, PATIENCE, Tcp};
 use frame::{Batch, Caps, Counted, Sink, Wake};
-use hypernic_port_user::{Forward, Protocol, UserConfig, UserError, open};
+use hypernic_port_user::{Forward, Launcher, Protocol, UserConfig, UserError};
 use port::{InletStatus, InletThread, Port, Waiters, counter};
 use wire::{Csum, Offload};
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+
+/// A network on a thread of this process: all but the process is as it is elsewhere.
+fn open(config: &UserConfig) -> Result<Port, UserError> {
+    hypernic_port_user::open(config, &Launcher::of_threads(), false)
+}
 
 /// A network with `N` guests on it that have got their addresses.
 struct Net<const N: usize> {
@@ -358,30 +363,41 @@ fn a_guest_without_room_stops_the_network_and_loses_nothing() {
         batch.end(Offload::NONE);
     }
     let picks: Vec<u16> = (0..100).collect();
+    let count = |name| counter(&*counters, name).expect("counter");
+    let mut until = |wanted: InletStatus, done: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while inlet.run(&slow, 256) != wanted || !done() {
+            assert!(Instant::now() < end, "never {wanted:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     assert_eq!(sink.deliver(&batch, &picks), 100);
-    assert_eq!(inlet.run(&slow, 256), InletStatus::Blocked);
+    until(InletStatus::Blocked, &|| true);
     slow.room.store(30, Ordering::SeqCst);
-    assert_eq!(inlet.run(&slow, 256), InletStatus::Blocked);
-    assert_eq!(slow.got.load(Ordering::SeqCst), 30);
+    until(InletStatus::Blocked, &|| {
+        slow.got.load(Ordering::SeqCst) == 30
+    });
 
     // Meanwhile the other direction fills up, and then drops rather than block its sender.
-    for _ in 0..20 {
+    let end = Instant::now() + PATIENCE;
+    while count("user_in_full") < 1000 {
+        assert!(Instant::now() < end, "it never fills up");
         assert_eq!(sink.deliver(&batch, &picks), 100);
     }
-    let count = |name| counter(&*counters, name).expect("counter");
-    assert_eq!(count("user_in_full"), 2000 - 1024);
     slow.room.store(usize::MAX, Ordering::SeqCst);
-    assert_eq!(inlet.run(&slow, 256), InletStatus::Idle);
-    assert_eq!(slow.got.load(Ordering::SeqCst), 100 + 1024);
+    let all = || slow.got.load(Ordering::SeqCst) as u64 == count("frames_out");
+    until(InletStatus::Idle, &all);
+    assert_eq!(count("frames_in"), count("frames_out"));
     assert_eq!(count("user_out_full"), 0);
 
     // With a receiver that moves, a full queue leaves frames with the sender, which waits.
-    let taken: usize = (0..20).map(|_| sink.deliver(&batch, &picks)).sum();
-    assert_eq!(taken, 1024);
+    while sink.deliver(&batch, &picks) == 100 {
+        assert!(Instant::now() < end, "it never fills up");
+    }
     let bell = Arc::new(port::Bell::new().expect("bell"));
     let waker: Arc<dyn Wake> = Arc::clone(&bell) as Arc<dyn Wake>;
     sink.want_room(&waker);
-    assert_eq!(inlet.run(&slow, 256), InletStatus::Idle);
+    until(InletStatus::Idle, &all);
     assert!(bell.clear(), "woken when there was room");
     assert_eq!(sink.deliver(&batch, &picks), 100);
 }
@@ -479,6 +495,10 @@ fn a_nic_has_so_many_flows_and_another_has_its_own() {
     greedy.udp(4000, HOST, port, b"again!");
     arrive(6, 1);
     let count = |name| counter(&*counters, name);
+    let end = Instant::now() + PATIENCE;
+    while count("user_nic_flow_refused") < Some(96) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!(count("user_nic_flow_refused"), Some(96));
     assert_eq!(count("user_flow_refused"), Some(0));
 }

@@ -1,4 +1,4 @@
-//! DPDK's testpmd on the host, as a switch between two ports and as the guests at them.
+//! DPDK's testpmd on the host: a switch between two ports, or guests at them.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -8,16 +8,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rig::{Daemon, Root};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::cache::Cache;
+use crate::daemon::Daemon;
 use crate::error::{Error, Result};
+use crate::root::Root;
 
 const PROMPT: &str = "testpmd> ";
 
 /// Packages of Debian's that have all of it.
-pub const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 6] = [
     "dpdk-dev",
     "librte-bus-vdev25",
     "librte-mempool-ring25",
@@ -37,6 +39,7 @@ const WANTED: [&str; 5] = [
 ];
 
 /// A testpmd that takes commands. It writes to a terminal of its own, since to a file it would write in blocks.
+#[derive(Debug)]
 pub struct Testpmd {
     child: Child,
     terminal: File,
@@ -44,25 +47,33 @@ pub struct Testpmd {
 }
 
 /// What to start.
-pub struct Setup<'a> {
-    /// The private root with DPDK.
+#[derive(Debug)]
+pub struct TestpmdSetup<'a> {
+    /// The private root with DPDK, of [`crate::Rig::dpdk`].
     pub root: &'a Root,
     /// Unlike all others that run.
     pub name: &'a str,
     /// A folder for its files.
     pub dir: &'a Path,
-    /// The two ports.
+    /// Its ports: virtual devices, as `--vdev` names them.
     pub devices: &'a [String],
+    /// Its own options, beside those of DPDK.
+    pub options: &'a [String],
     /// The processor that forwards, and the one for commands.
     pub cores: (usize, usize),
 }
 
 impl Testpmd {
-    /// Starts one that forwards between its ports as soon as it is told to, and waits for its prompt.
+    /// The private root with DPDK; downloaded the first time.
+    pub(crate) fn root(cache: &Cache) -> Result<Root> {
+        Root::of(cache, "dpdk", &PACKAGES)
+    }
+
+    /// Starts one and waits for its prompt.
     ///
     /// # Errors
     /// When it does not come up, with what it said.
-    pub fn start(setup: &Setup<'_>) -> Result<Self> {
+    pub fn start(setup: &TestpmdSetup<'_>) -> Result<Self> {
         let (worker, main) = setup.cores;
         let words = setup.root.program("dpdk-testpmd")?;
         let mut command = Daemon::command(&words[0]);
@@ -77,15 +88,12 @@ impl Testpmd {
         command.args(["--file-prefix", setup.name]);
         command.args(setup.devices.iter().map(|d| format!("--vdev={d}")));
         command.args(["--", "--total-num-mbufs=16384", "--nb-cores=1"]);
-        command.args(["--burst=64", "-i"]);
+        command.args(setup.options).arg("-i");
         command
             .env("RUNTIME_DIRECTORY", setup.dir)
             .env("TERM", "dumb");
         let mut testpmd = Self::spawn(command)?;
         testpmd.wait(0, Duration::from_secs(60))?;
-        for line in ["set fwd io retry", "set burst tx delay 1 retry 1000"] {
-            testpmd.ask(line)?;
-        }
         Ok(testpmd)
     }
 
@@ -147,7 +155,7 @@ impl Testpmd {
             }
             let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || Instant::now() > until {
-                return Err(Error::tool("testpmd", &text));
+                return Err(no_answer(&text));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -170,7 +178,7 @@ impl Testpmd {
                 return Ok(text);
             }
             if Instant::now() > until {
-                return Err(Error::tool("testpmd", &text));
+                return Err(no_answer(&text));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -182,7 +190,7 @@ impl Testpmd {
     /// When it does not say.
     pub fn received(&mut self) -> Result<(u64, u64)> {
         let text = self.ask("show port stats all")?;
-        received(&text).ok_or_else(|| Error::tool("testpmd", &text))
+        received(&text).ok_or_else(|| no_answer(&text))
     }
 
     /// Makes it stand still, or go on: what polls takes a processor even when nothing comes.
@@ -204,6 +212,14 @@ impl Drop for Testpmd {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
+    }
+}
+
+fn no_answer(text: &str) -> Error {
+    let lines: Vec<&str> = text.trim().lines().collect();
+    Error::Command {
+        command: "dpdk-testpmd".to_owned(),
+        output: lines[lines.len().saturating_sub(12)..].join("\n"),
     }
 }
 
