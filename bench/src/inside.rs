@@ -207,6 +207,7 @@ impl Guest {
             ] {
                 self.write(at, value);
             }
+            self.nic.control.settled();
             return;
         }
         let address = mac(number);

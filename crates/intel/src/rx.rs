@@ -17,7 +17,8 @@ pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use publish::Publish;
 pub use run::{
-    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, fill_lengths, fill_one, fill_run,
+    Filled, Filler, Frames, Judge, Judged, JudgedOne, RunPlan, Said, SaidOf, fill_lengths,
+    fill_one, fill_run,
 };
 pub use words::{Firsts, Says, Words};
 pub use writer::{Room, Storage, Writer};

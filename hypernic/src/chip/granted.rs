@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use igb::vf_state::Mailbox;
+use igb::vf_state::{Mailbox, mailbox_loaded, mailbox_saved};
 use igb::{Hub, VfChannel};
 use pf::Granted;
 use serde::{Deserialize, Serialize};
@@ -68,13 +68,20 @@ pub(super) struct OfHub(pub Arc<Hub>);
 
 impl crate::nic::Granted for OfHub {
     fn granted(&self) -> Option<Vec<u8>> {
-        Some(snapshot::seal(&Boxes(self.0.mailboxes())))
+        let all = self.0.mailboxes().into_iter();
+        let saved = all.map(|(version, live)| (version, mailbox_saved(&live)));
+        Some(snapshot::seal(&Boxes(saved.collect())))
     }
 
     fn resume(&self, granted: &[u8]) {
         let saved = snapshot::open(Boxes::KIND, granted).and_then(|saved| saved.decode::<Boxes>());
-        if let Ok(Boxes(mailboxes)) = saved {
-            self.0.resume(&mailboxes);
+        let Ok(Boxes(saved)) = saved else {
+            return;
+        };
+        // What is none its VF would refuse, too.
+        let live = |(version, saved): (u64, Mailbox)| Some((version, mailbox_loaded(&saved).ok()?));
+        if let Some(mailboxes) = saved.into_iter().map(live).collect() {
+            self.0.resume(mailboxes);
         }
     }
 }

@@ -92,7 +92,8 @@ fn tcp_goes_on_over_kills(card: Card, kills: u32) {
     assert!(moved > 4, "{said}");
     assert!(ping.received * 10 > ping.sent * 5, "{ping:?}");
     let after = guest.run("dmesg | grep -c 'Link is'").unwrap();
-    assert_eq!(after, dmesg, "the link has changed");
+    let said = guest.run("dmesg | tail -20").unwrap();
+    assert_eq!(after, dmesg, "the link has changed: {said}");
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
     drop(guest);
     assert!(daemon.stop().unwrap().success());

@@ -32,12 +32,14 @@ const EACH: u64 = 2;
 /// All the same but for the last.
 const LAST: u64 = 3;
 
-/// Puts the mark, so that a batch of `n` can be under way.
-#[inline]
-fn mark<S: Step>(view: &View<'_>, at: u64) {
+/// Puts the mark into the descriptor at an address, and stores a word: a batch is under way. Not inlined, as all that follows from
+/// it that somebody keeps words: who keeps none is not to pay for it in the loops around.
+#[inline(never)]
+fn open<S: Step>(kept: &Kept, ring: usize, word: u64, view: &View<'_>, at: u64) {
     S::step();
     // If it is out of reach, so is what is published there.
     let _ = view.write_release(at.wrapping_add(8), &RX_MARK.to_le_bytes());
+    put::<S>(kept, ring, OPEN | word);
 }
 
 fn second(view: &View<'_>, ring: &Ring, index: u32) -> Option<u64> {
@@ -48,7 +50,7 @@ fn second(view: &View<'_>, ring: &Ring, index: u32) -> Option<u64> {
 }
 
 /// The receiver stands there, and nothing is under way.
-#[inline]
+#[inline(never)]
 pub fn stands<S: Step>(kept: &Kept, at: usize, head: u32) {
     put::<S>(kept, at, u64::from(head as u16));
 }
@@ -110,15 +112,15 @@ impl<S: Step> Publish for TakesBack<'_, S> {
         let Some(kept) = self.kept.filter(|_| n > 0) else {
             return false;
         };
-        mark::<S>(view, at);
-        put::<S>(kept, self.at, OPEN | (n as u64) << 16 | u64::from(index));
+        let word = (n as u64) << 16 | u64::from(index);
+        open::<S>(kept, self.at, word, view, at);
         true
     }
 
     #[inline]
     fn ended(&self, next: u32) {
         if let Some(kept) = self.kept {
-            put::<S>(kept, self.at, next.into());
+            stands::<S>(kept, self.at, next);
         }
     }
 }
@@ -134,10 +136,17 @@ pub struct At {
     pub said: usize,
 }
 
+/// Where a chip has the words of its queues.
+pub trait Places: Step {
+    /// Those of a queue's receive ring.
+    fn rx(queue: u32) -> At;
+}
+
 /// How descriptors are written back that are finished.
 #[derive(Clone, Copy, Debug)]
 pub struct Finishes<'a, S> {
-    kept: Option<(&'a Kept, At)>,
+    kept: Option<&'a Kept>,
+    queue: u32,
     /// What the mark overwrites is the address of a buffer.
     splits: bool,
     /// The bit of a second word that ends a frame.
@@ -145,21 +154,46 @@ pub struct Finishes<'a, S> {
     step: PhantomData<S>,
 }
 
-impl<'a, S: Step> Finishes<'a, S> {
-    /// With the words at a place, if somebody keeps them. `splits`: what is in the place of the mark is the address of a buffer;
-    /// the bit `ends` in a second word says that a frame ends there.
-    #[inline]
-    pub fn new(kept: Option<(&'a Kept, At)>, splits: bool, ends: u64) -> Self {
+impl<'a, S: Places> Finishes<'a, S> {
+    /// Those of a queue, if somebody keeps words. `splits`: what is in the place of the mark is the address of a buffer; the bit
+    /// `ends` in a second word says that a frame ends there.
+    #[inline(always)]
+    pub fn new(kept: Option<&'a Kept>, queue: u32, splits: bool, ends: u64) -> Self {
         Finishes {
             kept,
+            queue,
             splits,
             ends,
             step: PhantomData,
         }
     }
+
+    #[inline(never)]
+    fn begin(kept: &Kept, (queue, splits): (u32, bool), view: &View<'_>, at: u64, open: Batch<'_>) {
+        let to = S::rx(queue);
+        let word = keep(kept, to.said, open.says) | open.n << 16 | u64::from(open.index);
+        if splits {
+            let mut word = [0; 8];
+            let _ = view.read(at.wrapping_add(8), &mut word);
+            put::<S>(kept, to.marked, u64::from_le_bytes(word));
+        }
+        self::open::<S>(kept, to.ring, word, view, at);
+    }
+
+    #[inline(never)]
+    fn end(kept: &Kept, queue: u32, next: u32) {
+        stands::<S>(kept, S::rx(queue).ring, next);
+    }
 }
 
-impl<S: Step> Publish for Finishes<'_, S> {
+/// A batch that begins with this descriptor.
+struct Batch<'s> {
+    index: u32,
+    n: u64,
+    says: Says<'s>,
+}
+
+impl<S: Places> Publish for Finishes<'_, S> {
     fn cut(&self, second: &[u64]) -> usize {
         if self.kept.is_none() || second.len() <= AT_ONCE {
             return second.len();
@@ -178,34 +212,28 @@ impl<S: Step> Publish for Finishes<'_, S> {
         n: usize,
         says: impl FnOnce() -> Says<'s>,
     ) -> bool {
-        let Some((kept, to)) = self.kept.filter(|_| (1..=AT_ONCE).contains(&n)) else {
+        let Some(kept) = self.kept else {
             return false;
         };
-        let kinds = keep(kept, to.said, says());
-        if self.splits {
-            let mut word = [0; 8];
-            let _ = view.read(at.wrapping_add(8), &mut word);
-            put::<S>(kept, to.marked, u64::from_le_bytes(word));
+        if !(1..=AT_ONCE).contains(&n) {
+            return false;
         }
-        mark::<S>(view, at);
-        put::<S>(
-            kept,
-            to.ring,
-            OPEN | kinds | (n as u64) << 16 | u64::from(index),
-        );
+        let (n, says) = (n as u64, says());
+        let batch = Batch { index, n, says };
+        Self::begin(kept, (self.queue, self.splits), view, at, batch);
         true
     }
 
     #[inline]
     fn ended(&self, next: u32) {
-        if let Some((kept, to)) = self.kept {
-            put::<S>(kept, to.ring, next.into());
+        if let Some(kept) = self.kept {
+            Self::end(kept, self.queue, next);
         }
     }
 }
 
 /// Keeps what descriptors say. Nobody looks there yet. Returns of which kind it is.
-#[inline]
+#[inline(never)]
 fn keep(kept: &Kept, at: usize, says: Says<'_>) -> u64 {
     let seconds = at + AT_ONCE;
     let one = |words: Words| match words {

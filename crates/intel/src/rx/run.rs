@@ -172,7 +172,7 @@ impl Filler for Lengths {
 
 /// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
 /// frames end it.
-pub struct Judge<D, const N: usize> {
+pub struct Judge<'s, D, const N: usize> {
     /// RXCSUM.
     rxcsum: u32,
     /// Bytes that are in a buffer behind each frame.
@@ -181,28 +181,50 @@ pub struct Judge<D, const N: usize> {
     both: bool,
     /// What a descriptor says about a packet with this status and these errors.
     describe: D,
-    /// Of so many frames at once.
+    said: &'s mut SaidOf<N>,
+}
+
+/// Of many frames.
+pub type Judged<'s, D> = Judge<'s, D, AHEAD>;
+/// Of one frame.
+pub type JudgedOne<'s, D> = Judge<'s, D, 1>;
+
+/// What descriptors of judged frames say. It is beside what they are judged by: a compiler reads that again for each frame of
+/// which somebody may have the address.
+pub struct SaidOf<const N: usize> {
     first: [u64; N],
     second: [u64; N],
 }
 
 /// Of many frames.
-pub type Judged<D> = Judge<D, AHEAD>;
-/// Of one frame.
-pub type JudgedOne<D> = Judge<D, 1>;
+pub type Said = SaidOf<AHEAD>;
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Judge<D, N> {
+impl<const N: usize> Default for SaidOf<N> {
+    #[inline(always)]
+    fn default() -> Self {
+        SaidOf {
+            first: [0; N],
+            second: [0; N],
+        }
+    }
+}
+
+impl<'s, D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Judge<'s, D, N> {
     /// One that judges as RXCSUM says, with `more` bytes in a buffer behind each frame. `describe` gives the words of a descriptor by the packet, the bytes of its frame, its
     /// status and its errors; the first word is written only if `both` are.
     #[inline]
-    pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D) -> Self {
+    pub fn new(
+        (rxcsum, more): (u32, usize),
+        both: bool,
+        describe: D,
+        said: &'s mut SaidOf<N>,
+    ) -> Self {
         Judge {
             rxcsum,
             more,
             both,
             describe,
-            first: [0; N],
-            second: [0; N],
+            said,
         }
     }
 
@@ -266,7 +288,7 @@ fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
     u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
-impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler for Judge<D, N> {
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler for Judge<'_, D, N> {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         let mut done = 0;
@@ -281,7 +303,7 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler f
             let Some([first, second]) = self.one(read, *head, (&write, more)) else {
                 break;
             };
-            (self.first[at], self.second[at]) = (first, second);
+            (self.said.first[at], self.said.second[at]) = (first, second);
             done += 1;
         }
         done
@@ -291,18 +313,18 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler f
     fn says(&self, n: usize) -> Says<'_> {
         let n = n.min(AHEAD);
         let firsts = match self.both {
-            true => Firsts::Each(&self.first[..n]),
+            true => Firsts::Each(&self.said.first[..n]),
             false => Firsts::Stay,
         };
-        Says::Each(firsts, &self.second[..n])
+        Says::Each(firsts, &self.said.second[..n])
     }
 
     #[inline(always)]
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, from: usize, n: usize) -> bool {
-        let second = &self.second[from..from + n];
+        let second = &self.said.second[from..from + n];
         let at = behind(at, from);
         match self.both {
-            true => to.store_pairs(at, SIZE as usize, &self.first[from..from + n], second),
+            true => to.store_pairs(at, SIZE as usize, &self.said.first[from..from + n], second),
             false => to.store_words(at.wrapping_add(8), SIZE as usize, second),
         }
     }

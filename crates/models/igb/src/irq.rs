@@ -238,13 +238,6 @@ impl Irq {
         self.assert(env, bits);
     }
 
-    /// Every vector that is not masked, where each has a message: what it told is told again.
-    pub(crate) fn raise_all(&mut self, env: &Env) {
-        if self.multiple() {
-            self.set_eicr(env, self.eims);
-        }
-    }
-
     /// EIMS, as EIMC shows it too.
     pub(crate) fn extended_mask(&self) -> u32 {
         self.eims

@@ -23,7 +23,7 @@ const SENT: tx::At = tx::At {
 
 /// Where a test lets the process die.
 #[cfg(test)]
-pub(crate) type Steps = crate::kept_tests::Steps;
+pub(crate) use crate::kept_tests::Steps;
 #[cfg(not(test))]
 pub(crate) type Steps = ();
 

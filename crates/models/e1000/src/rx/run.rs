@@ -9,8 +9,8 @@ use datapath::counters::count_alone;
 use frame::{Cut, Run};
 use guest_mem::View;
 use intel::rx::{
-    ETHERNET_HEADER, Fcs, Filled, Judged, JudgedOne, Legacy, Words, fill_cut, fill_lengths,
-    fill_one, fill_run,
+    ETHERNET_HEADER, Fcs, Filled, Judged, JudgedOne, Legacy, Said, SaidOf, Words, fill_cut,
+    fill_lengths, fill_one, fill_run,
 };
 use intel::{Ring, RingPlace, verdict_of_segment, verdict_of_type};
 use model::Env;
@@ -119,7 +119,8 @@ fn single(
             fill_one(view, &ring, run, in_buffer, (words, &chip.publisher()))?;
         }
         Some(rxcsum) => {
-            let judged = JudgedOne::new((rxcsum, way.fcs), false, described(way));
+            let mut said = SaidOf::default();
+            let judged = JudgedOne::new((rxcsum, way.fcs), false, described(way), &mut said);
             fill_one(view, &ring, run, in_buffer, (judged, &chip.publisher()))?;
         }
     }
@@ -194,7 +195,8 @@ fn deliver_all(
                 fill_lengths(view, ours, run, words, &chip.publisher())
             }
             (Some(rxcsum), _) => {
-                let judged = Judged::new((rxcsum, way.fcs), false, described(way));
+                let mut said = Said::default();
+                let judged = Judged::new((rxcsum, way.fcs), false, described(way), &mut said);
                 fill_run(view, ours, run, in_buffer, (judged, &chip.publisher()))
             }
         }

@@ -143,7 +143,6 @@ pub(super) fn go_on(function: &Arc<Function>, env: &Env, words: Kept) -> Result<
         ..Causes::default()
     };
     irq.raise(env, causes);
-    irq.raise_all(env);
     drop(irq);
     // Until the accesses are made again that were not answered.
     function.hold_receiver();

@@ -224,10 +224,9 @@ impl Function {
 
     /// How receive descriptors of a queue are published. `splits`: they have the address of a second buffer; the bit `ends` in
     /// their second words ends a frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publisher(&self, queue: u32, splits: bool, ends: u64) -> Publisher<'_> {
-        let kept = self.kept.get().map(|kept| (kept, kept::rx(queue)));
-        Publisher::new(kept, splits, ends)
+        Publisher::new(self.kept.get(), queue, splits, ends)
     }
 
     /// Stores one of the words that outlive the process.

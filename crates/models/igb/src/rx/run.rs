@@ -8,7 +8,9 @@
 use datapath::FCS;
 use frame::{Batch, Cut, Run};
 use guest_mem::View;
-use intel::rx::{Filled, Judged, JudgedOne, Words, fill_cut, fill_lengths, fill_one, fill_run};
+use intel::rx::{
+    Filled, Judged, JudgedOne, Said, SaidOf, Words, fill_cut, fill_lengths, fill_one, fill_run,
+};
 use intel::verdict::rx_status;
 use intel::{Ring, RingPlace, verdict_of_segment};
 use model::Env;
@@ -183,11 +185,12 @@ fn fill_single(
         return None;
     }
     // A buffer for a whole frame, and a descriptor for it.
-    let by = function.publisher(way.queue, false, 0);
+    let by = by(function, way);
     match way.judged {
         None => fill_one(view, &ring, run, len, (of_length(way.words, len), &by))?,
         Some(rxcsum) => {
-            let judged = JudgedOne::new((rxcsum, 0), true, judged(way.words));
+            let mut said = SaidOf::default();
+            let judged = JudgedOne::new((rxcsum, 0), true, judged(way.words), &mut said);
             fill_one(view, &ring, run, len, (judged, &by))?
         }
     };
@@ -217,25 +220,13 @@ fn deliver_all(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
         let mut plan = function.run.lock();
         plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| match (
-        way.judged,
-        run.lens(),
-    ) {
-        (None, None) => fill_run(
-            view,
-            ours,
-            run,
-            longest,
-            (of_length(way.words, longest), by),
-        ),
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
+        (None, None) => fill_plain(function, view, ours, run, way),
         (None, Some(_)) => {
             let words = (Words::Both(way.words), PKT_LEN_AT, 0);
-            fill_lengths(view, ours, run, words, by)
+            fill_lengths(view, ours, run, words, &by(function, way))
         }
-        (Some(rxcsum), _) => {
-            let filler = Judged::new((rxcsum, 0), true, judged(way.words));
-            fill_run(view, ours, run, longest, (filler, by))
-        }
+        (Some(rxcsum), _) => fill_judged((function, way, rxcsum), view, ours, run),
     };
     let count = |way: &RunWay, frames: u64| {
         if let Some(lens) = run.lens() {
@@ -247,11 +238,45 @@ fn deliver_all(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
     take((function, env), plan, fill, count)
 }
 
+/// Fills buffers with frames that are alike. Not inlined, so that its loop has all registers.
+#[inline(never)]
+fn fill_plain(
+    function: &Function,
+    view: &View<'_>,
+    ours: (&Ring, u32),
+    run: &Run<'_>,
+    way: &RunWay,
+) -> Filled {
+    let longest = run.frame_len();
+    let words = of_length(way.words, longest);
+    fill_run(view, ours, run, longest, (words, &by(function, way)))
+}
+
+/// The same with frames whose checksums are judged.
+#[inline(never)]
+fn fill_judged(
+    (function, way, rxcsum): (&Function, &RunWay, u32),
+    view: &View<'_>,
+    ours: (&Ring, u32),
+    run: &Run<'_>,
+) -> Filled {
+    let mut said = Said::default();
+    let judged = Judged::new((rxcsum, 0), true, judged(way.words), &mut said);
+    let by = by(function, way);
+    fill_run(view, ours, run, run.frame_len(), (judged, &by))
+}
+
 /// Counts frames of these lengths. Returns their bytes.
 #[inline(never)]
 fn count_lengths(function: &Function, way: &RunWay, lens: &[u16]) -> u64 {
     function.stats.received_many(&Many::of(lens, way.group));
     lens.iter().map(|len| u64::from(*len)).sum()
+}
+
+/// How descriptors are published: of buffers for whole frames, one for each.
+#[inline(always)]
+fn by<'f>(function: &'f Function, way: &RunWay) -> Publisher<'f> {
+    function.publisher(way.queue, false, 0)
 }
 
 /// What descriptors of frames of `len` bytes say.
@@ -277,10 +302,11 @@ pub(crate) fn deliver_cut(
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay, by: &Publisher<'_>| {
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
         // Of segments the verdict is known.
         let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
         let words = described(way.words, &packet, known);
+        let by = &by(function, way);
         fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len), by)
     };
     let count = |way: &RunWay, frames: u64| {
@@ -299,7 +325,7 @@ pub(crate) fn deliver_cut(
 fn take(
     (function, env): (&Function, &Env),
     plan: impl FnOnce(u32) -> Option<RunWay>,
-    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay, &Publisher<'_>) -> Filled,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
     count_all: impl FnOnce(&RunWay, u64) -> u64,
 ) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
@@ -317,9 +343,7 @@ fn take(
     };
     let filled = ring.map(|ring| {
         let given = ring.available();
-        // Buffers for whole frames, and a descriptor for each.
-        let by = function.publisher(way.queue, false, 0);
-        let filled = fill(&view, (&ring, given), &way, &by);
+        let filled = fill(&view, (&ring, given), &way);
         let frames = u64::from(filled.frames);
         if frames == 0 {
             return (given, filled, 0);

@@ -11,7 +11,6 @@ use crate::core::function::Function;
 use crate::core::stats::{Stat, Stats};
 use crate::regs::settings::VfSettings;
 use crate::sriov::mailbox::{Mailbox, WORDS};
-use crate::state::vf as saved;
 
 /// What a PF grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,9 +199,9 @@ impl VfChannel {
     }
 
     /// The mailbox as it is, and how often it was changed.
-    pub(crate) fn saved(&self) -> (u64, saved::Mailbox) {
+    pub(crate) fn copy(&self) -> (u64, Mailbox) {
         let kept = self.mailbox.lock();
-        (kept.version, kept.mailbox.saved())
+        (kept.version, kept.mailbox.clone())
     }
 
     /// Goes on with a mailbox that its PF has saved, unless the one there is is later.

@@ -21,7 +21,6 @@ use crate::regs::bits::ctrl_ext;
 use crate::regs::pools;
 use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
 use crate::sriov::mailbox::{Causes, Mailbox};
-use crate::state::vf::Mailbox as Saved;
 
 /// Most VFs of the chip: the eighth pool is the PF's.
 pub const MAX_VFS: u32 = pools::POOLS - 1;
@@ -138,18 +137,15 @@ impl Hub {
     }
 
     /// The mailboxes of all VFs as they are, and how often each was changed: for the process that goes on.
-    pub fn mailboxes(&self) -> Vec<(u64, Saved)> {
+    pub fn mailboxes(&self) -> Vec<(u64, Mailbox)> {
         let channels = self.channels.iter();
-        channels.map(|channel| channel.saved()).collect()
+        channels.map(|channel| channel.copy()).collect()
     }
 
     /// The PF is about to go on that had saved these. Of each the later counts, this or its VF's.
-    pub fn resume(&self, mailboxes: &[(u64, Saved)]) {
-        for (channel, (version, saved)) in self.channels.iter().zip(mailboxes) {
-            // What is none its VF will refuse, too.
-            if let Ok(mailbox) = Mailbox::load(saved) {
-                channel.go_on((*version, mailbox));
-            }
+    pub fn resume(&self, mailboxes: Vec<(u64, Mailbox)>) {
+        for (channel, mailbox) in self.channels.iter().zip(mailboxes) {
+            channel.go_on(mailbox);
         }
     }
 

@@ -26,6 +26,8 @@ mod irq;
 mod mailbox;
 mod v1;
 
+use crate::sriov::mailbox::Mailbox as Live;
+
 pub use snapshot::{Kind, StateError};
 pub use v1::{Context, Granted, Interrupts, KIND, Mailbox, Queue, V1, Words};
 
@@ -41,6 +43,19 @@ pub const VERSION: u32 = 1;
 /// When it is damaged, of something else, or from the future. The fields are not checked.
 pub fn read(blob: &[u8]) -> Result<State, StateError> {
     intel::saved::decode(blob)
+}
+
+/// A mailbox as plain data.
+pub fn mailbox_saved(live: &Live) -> Mailbox {
+    live.saved()
+}
+
+/// And back.
+///
+/// # Errors
+/// It is none that there can be.
+pub fn mailbox_loaded(saved: &Mailbox) -> Result<Live, StateError> {
+    Live::load(saved)
 }
 
 /// Encodes a state as [`model::Control::save`] does.

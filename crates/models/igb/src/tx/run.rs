@@ -34,15 +34,13 @@ pub(crate) fn send(
         .and_then(|(run, reported)| {
             let counters = &function.counters;
             count_alone(&counters.tx_desc_fetched, run.count() as u64);
-            let kept = function.tx_kept(queue);
-            if let Some(kept) = &kept {
-                let count = run.count();
-                let marked = marked(plan, ring, reported, count);
-                kept.begins::<Contexts>(view, ring, (ring.behind(count as u32), marked), false);
+            let is_kept = function.kept.get().is_some();
+            if is_kept {
+                begins((function, queue, plan), (view, ring), &run, reported);
             }
             let Some(taken) = run.offer(to) else {
-                if let Some(kept) = kept {
-                    kept.stands(ring.head);
+                if is_kept {
+                    stands(function, queue, ring.head);
                 }
                 return None;
             };
@@ -56,6 +54,30 @@ pub(crate) fn send(
         });
     gathering.end();
     sent
+}
+
+/// Says in the words that outlive the process that a run is about to be delivered. Not inlined: who keeps nothing is not to pay
+/// for it in the loops around.
+#[inline(never)]
+fn begins(
+    (function, queue, plan): (&Function, u32, &TxPlan),
+    (view, ring): (&View<'_>, &Ring),
+    run: &Gathered<'_>,
+    reported: &Reported,
+) {
+    if let Some(kept) = function.tx_kept(queue) {
+        let count = run.count();
+        let marked = marked(plan, ring, reported, count);
+        kept.begins::<Contexts>(view, ring, (ring.behind(count as u32), marked), false);
+    }
+}
+
+/// And that the ring stands there.
+#[inline(never)]
+fn stands(function: &Function, queue: u32, head: u32) {
+    if let Some(kept) = function.tx_kept(queue) {
+        kept.stands(head);
+    }
 }
 
 /// Of the first `n` packets the first that is to be reported in its descriptor.
@@ -85,22 +107,25 @@ fn complete(
         count_alone(&own.counts.tx_octets, bytes);
     }
     let next = ring.behind(taken as u32);
-    let kept = function.tx_kept(queue);
+    let is_kept = function.kept.get().is_some();
     let faults = &counters.tx_dma_fault;
     let write = || {
-        match kept {
-            None => reported.write_back(view, ring, taken, faults),
-            Some(_) => reported.write_back_first_last(view, ring, taken, faults),
+        match is_kept {
+            false => reported.write_back(view, ring, taken, faults),
+            true => reported.write_back_first_last(view, ring, taken, faults),
         };
     };
     let report = reported.asks(taken);
-    if let Some(kept) = kept.filter(|_| taken < run.count()) {
+    if is_kept
+        && taken < run.count()
+        && let Some(kept) = function.tx_kept(queue)
+    {
         let marked = marked(plan, ring, reported, taken);
         kept.takes((ring.head, next), marked);
     }
     moved((function, plan), view, (next, report), write);
-    if let Some(kept) = kept {
-        kept.stands(next);
+    if is_kept {
+        stands(function, queue, next);
     }
     Done {
         moved: taken as u32,
