@@ -13,6 +13,7 @@ mod run;
 mod single;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turns;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Caps, EACH, MAX_BATCH, Sink};
 use guest_mem::View;
-use intel::tx::{Borrowed, End, FanOut, Habit, Parser, Scratch, Settings, Store};
+use intel::tx::{End, Parser, Scratch, Settings, Store};
 use intel::{Planned, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -31,6 +32,7 @@ use crate::core::queue::TxState;
 use crate::tx::complete::{Done, finish};
 use crate::tx::desc::{Contexts, Descs};
 use crate::tx::plan::TxPlan;
+use crate::tx::turns::Turns;
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
@@ -51,34 +53,11 @@ pub(crate) struct Sender<I> {
     turns: Turns,
 }
 
-/// What it remembers from call to call.
-pub(crate) struct Turns {
-    /// Whether the transmitter as a whole is on.
-    on: Planned<bool>,
-    /// What the registers say about each queue.
-    plans: Box<[Planned<TxPlan>]>,
-    store: Borrowed<Contexts>,
-    /// Queues that may have something, bit by bit.
-    waiting: u32,
-    fan_out: FanOut,
-    runs: Habit,
-    /// The sink has not taken all of the last turn: what it leaves is gathered again.
-    short: bool,
-}
-
 impl<I: Inside> Sender<I> {
     pub(crate) fn new(function: Arc<Function>, inside: Arc<I>) -> Self {
         let plans = function.queues.iter().map(|_| Planned::default());
         Self {
-            turns: Turns {
-                on: Planned::default(),
-                plans: plans.collect(),
-                store: Borrowed::default(),
-                waiting: 0,
-                fan_out: FanOut::default(),
-                runs: Habit::default(),
-                short: false,
-            },
+            turns: Turns::new(plans.collect()),
             function,
             inside,
         }

@@ -12,9 +12,9 @@ use guest_mem::View;
 use intel::tx::Single;
 
 use crate::core::function::Function;
-use crate::tx::Turns;
 use crate::tx::desc::{Contexts, Descs};
 use crate::tx::plan::TxPlan;
+use crate::tx::turns::Turns;
 
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
