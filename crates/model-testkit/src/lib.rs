@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cable;
+pub mod death;
 mod groups;
 mod large;
 mod machine;

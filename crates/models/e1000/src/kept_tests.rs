@@ -1,53 +1,24 @@
 //! Two guests, one sending to the other, whose NICs' process dies at every step it takes.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
 use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
-use model_testkit::{Silent, Time, memory};
+use model_testkit::{Silent, Time, death, memory};
 
 use intel::kept::rx::RX_MARK;
 use intel::kept::tx::TX_MARK;
 
 use crate::{Config, new};
 
-thread_local! {
-    /// Steps until this thread's process dies.
-    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
-}
-
-struct Death;
-
 /// Each store that outlives the process.
 #[derive(Debug)]
 pub(crate) struct Steps;
 
 impl intel::kept::Step for Steps {
-    /// Dies here, if it is the step.
     fn step() {
-        LEFT.with(|left| {
-            let now = left.get();
-            left.set(now.saturating_sub(1));
-            if now == 0 {
-                // What ends on the way ends as in a process that lives on; it changes nothing that outlives it.
-                left.set(u64::MAX);
-                resume_unwind(Box::new(Death));
-            }
-        });
-    }
-}
-
-/// Lets `work` take so many steps. `None`: it died.
-fn living<T>(steps: u64, work: impl FnOnce() -> T) -> Option<T> {
-    LEFT.set(steps);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    match result {
-        Ok(done) => Some(done),
-        Err(death) if death.is::<Death>() => None,
-        Err(other) => resume_unwind(other),
+        death::step();
     }
 }
 
@@ -424,7 +395,7 @@ impl Host {
     }
 
     fn revive(&mut self, steps: u64) {
-        let went = living(steps, || {
+        let went = death::living(steps, || {
             let mut lost = 0;
             for (side, mac) in self.sides.iter_mut().zip(MACS) {
                 lost += side.revive(mac);
@@ -440,7 +411,7 @@ impl Host {
                 self.revive(u64::MAX);
             }
         }
-        LEFT.set(u64::MAX);
+        death::live_on();
     }
 }
 
@@ -456,12 +427,12 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
         let before = host.sender.next;
         host.guests(most);
         host.say();
-        let lived = living(left, || host.turn());
+        let lived = death::living(left, || host.turn());
         left = match died {
             true => u64::MAX,
-            false => LEFT.get(),
+            false => death::left(),
         };
-        LEFT.set(u64::MAX);
+        death::live_on();
         if lived.is_none() {
             (died, left) = (true, u64::MAX);
             host.tear();

@@ -386,9 +386,7 @@ impl Control for VfControl {
     }
 
     fn keep(&mut self, words: Kept) -> bool {
-        let ours = self.function.kept.set(words).is_ok();
-        self.function.note_all();
-        ours
+        self.function.keep(words)
     }
 
     fn take_changed(&mut self) -> bool {

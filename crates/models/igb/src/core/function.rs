@@ -216,6 +216,13 @@ impl Function {
         }
     }
 
+    /// Keeps its words there from now on. `false`: it keeps others.
+    pub(crate) fn keep(&self, words: Kept) -> bool {
+        let ours = self.kept.set(words).is_ok();
+        self.note_all();
+        ours
+    }
+
     /// The words of a queue's transmit ring, if somebody keeps them.
     #[inline]
     pub(crate) fn tx_kept(&self, queue: u32) -> Option<TxKept<'_>> {
