@@ -37,6 +37,7 @@ mod spec;
 mod sriov;
 mod stats;
 mod traffic;
+mod virtio;
 mod which_nic;
 
 use std::path::Path;
@@ -67,7 +68,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 13] = [
+const MODULES: [Module; 14] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -133,6 +134,12 @@ const MODULES: [Module; 13] = [
         about: "every model of ours and QEMU's e1000, igb and virtio-net in one guest: round trips, TCP, small frames, CPU",
         estimate: which_nic::estimate,
         run: which_nic::run,
+    },
+    Module {
+        name: "virtio",
+        about: "virtio-net guests over vhost-user beside DPDK's vhost, memif and OVS-DPDK; 64 KiB segments beside a bare copy; interrupts",
+        estimate: virtio::estimate,
+        run: virtio::run,
     },
     Module {
         name: "e1000_vs_qemu",

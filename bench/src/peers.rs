@@ -3,7 +3,7 @@
 mod contender;
 mod dpdk;
 pub mod kernel;
-mod ovs;
+pub mod ovs;
 
 use rig::Rig;
 use serde_json::{Value, json};

@@ -193,6 +193,11 @@ impl Testpmd {
         received(&text).ok_or_else(|| no_answer(&text))
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Makes it stand still, or go on: what polls takes a processor even when nothing comes.
     pub fn hold(&self, held: bool) {
         let signal = if held { Signal::STOP } else { Signal::CONT };

@@ -2,7 +2,8 @@
 //! and given back.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rig::{Daemon, Rig, Root};
@@ -65,10 +66,11 @@ impl Drop for Pages {
 
 struct Ovs {
     guests: Contender,
-    switch: std::rc::Rc<Running>,
+    switch: Rc<Running>,
 }
 
-struct Running {
+/// The switch.
+pub struct Running {
     switch: Daemon,
     _database: Daemon,
     // Given back when no process has them mapped any more, so last.
@@ -80,6 +82,29 @@ struct Running {
 /// # Errors
 /// When it cannot be had or run; the reason belongs into the report.
 pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<Vec<Contender>> {
+    let (running, sockets) = switch(rig, scratch, sizes.len())?;
+    let mut all: Vec<Contender> = Vec::new();
+    for (sockets, &size) in sockets.iter().zip(sizes) {
+        let home = scratch.join("ovs").join(format!("guests{size}"));
+        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
+        let guests = dpdk::guests_at(dpdk, &home, [&sockets[0], &sockets[1]], size)?;
+        all.push(Box::new(Ovs {
+            guests,
+            switch: Rc::clone(&running),
+        }));
+    }
+    running.hold(true);
+    Ok(all)
+}
+
+/// Two sockets, whose ports send to each other.
+type Sockets = [PathBuf; 2];
+
+/// Starts it with so many pairs of ports that send to each other; gives their sockets, which guests listen on.
+///
+/// # Errors
+/// When it cannot be had or run; the reason belongs into the report.
+pub fn switch(rig: &Rig, scratch: &Path, pairs: usize) -> Result<(Rc<Running>, Vec<Sockets>)> {
     let root = rig.packages("ovs", &PACKAGES)?;
     let dir = scratch.join("ovs");
     fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
@@ -141,7 +166,7 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         switch.arg(format!("--unixctl={}", path("switch.ctl")));
         Daemon::start("ovs-vswitchd", switch, dir.join("switch.log"))?
     };
-    let running = std::rc::Rc::new(Running {
+    let running = Rc::new(Running {
         switch,
         _database: database,
         _pages: pages,
@@ -167,20 +192,12 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         "datapath_type=netdev",
     ])
     .map_err(said)?;
-    let mut all: Vec<Contender> = Vec::new();
-    for (n, &size) in sizes.iter().enumerate() {
+    let mut sockets = Vec::new();
+    for n in 0..pairs {
         let names = pair(n, &set, &tool, &path)?;
-        let home = dir.join(format!("guests{size}"));
-        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
-        let sockets = [dir.join(&names[0]), dir.join(&names[1])];
-        let guests = dpdk::guests_at(dpdk, &home, [&sockets[0], &sockets[1]], size)?;
-        all.push(Box::new(Ovs {
-            guests,
-            switch: std::rc::Rc::clone(&running),
-        }));
+        sockets.push(names.map(|name| dir.join(name)));
     }
-    running.hold(true);
-    Ok(all)
+    Ok((running, sockets))
 }
 
 /// Runs a program with these arguments; gives what it prints.
@@ -237,7 +254,13 @@ fn pair(
 }
 
 impl Running {
-    fn hold(&self, held: bool) {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.switch.id()
+    }
+
+    /// Makes it stand still, or go on.
+    pub fn hold(&self, held: bool) {
         use rustix::process::Signal;
         let signal = if held { Signal::STOP } else { Signal::CONT };
         let _ = self.switch.signal(signal);
