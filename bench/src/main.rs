@@ -12,6 +12,7 @@ mod draw;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
+mod flow;
 mod guest_to_guest;
 mod guest_to_tap;
 mod inside;

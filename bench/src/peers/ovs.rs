@@ -173,7 +173,19 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         let home = dir.join(format!("guests{size}"));
         fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
         let sockets = [dir.join(&names[0]), dir.join(&names[1])];
-        let guests = dpdk::guests_at(dpdk, &home, [&sockets[0], &sockets[1]], size)?;
+        let guests = VirtioGuests {
+            root: dpdk,
+            dir: &home,
+            name: &format!("guests{size}"),
+            sockets,
+            listen: true,
+            rings: Rings::Packed,
+            size,
+            burst: 64,
+        };
+        let mut guests = guests.start()?;
+        came_through(guests.rate(0.2)?.mpps())?;
+        guests.hold(true);
         all.push(Box::new(Ovs {
             guests,
             switch: std::rc::Rc::clone(&running),
