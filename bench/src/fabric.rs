@@ -348,7 +348,10 @@ impl Traffic {
     }
 
     /// Its bytes, and what its descriptor says.
-    fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
+    ///
+    /// # Errors
+    /// None but this program's own.
+    pub fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
         let mut bytes = load::frame(0, self.bytes(), false, from, to);
         let mut frame = TxFrame::plain(self.bytes() as u32);
         if self == Self::Tso {

@@ -38,6 +38,7 @@ mod spec;
 mod sriov;
 mod stats;
 mod traffic;
+mod vfs;
 mod which_nic;
 
 use std::path::Path;
