@@ -88,12 +88,14 @@ impl Testpmd {
         command.args(["--file-prefix", setup.name]);
         command.args(setup.devices.iter().map(|d| format!("--vdev={d}")));
         command.args(["--", "--total-num-mbufs=16384", "--nb-cores=1"]);
-        command.args(setup.options).arg("-i");
+        // Cycles are told by those only that begin with counting them.
+        command.args(setup.options).args(["--record-core-cycles", "-i"]);
         command
             .env("RUNTIME_DIRECTORY", setup.dir)
             .env("TERM", "dumb");
         let mut testpmd = Self::spawn(command)?;
         testpmd.wait(0, Duration::from_secs(60))?;
+        testpmd.count_cycles(false)?;
         Ok(testpmd)
     }
 
