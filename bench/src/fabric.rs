@@ -403,15 +403,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Starts a daemon on the second processor and two guests.
-    ///
-    /// # Errors
-    /// When they do not come up.
-    pub fn start(hypernic: &Path, kind: Traffic, ring: u32, options: &[String]) -> Result<Self> {
-        Self::start_on(hypernic, kind, ring, options, true)
-    }
-
-    /// The same with the daemon wherever the kernel puts it, unless it is `pinned`.
+    /// Starts a daemon on the second processor, or wherever the kernel puts it unless it is `pinned`, and two guests.
     ///
     /// # Errors
     /// When they do not come up.

@@ -316,12 +316,14 @@ pub fn run(options: &Options) -> Result<Report> {
         let who = scene.who();
         let mut columns: Vec<Column> = who.iter().map(|w| Column::new(w.id())).collect();
         eprint!("  {}", scene.title);
-        in_turns(&mut quiet, options.rounds(), &mut columns, |i| match who[i] {
-            Who::Ours if scene.back => ours[at % 3].receive(scene, seconds(options)),
-            Who::Ours => ours[at % 3].send(seconds(options), false),
-            Who::OursAnew => ours[at % 3].send(seconds(options), true),
-            Who::Bare => bare(&raw, scene, false, seconds(options)),
-            Who::BareCold => bare(&raw, scene, true, seconds(options)),
+        in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
+            match who[i] {
+                Who::Ours if scene.back => ours[at % 3].receive(scene, seconds(options)),
+                Who::Ours => ours[at % 3].send(seconds(options), false),
+                Who::OursAnew => ours[at % 3].send(seconds(options), true),
+                Who::Bare => bare(&raw, scene, false, seconds(options)),
+                Who::BareCold => bare(&raw, scene, true, seconds(options)),
+            }
         })?;
         for column in &columns {
             eprint!(", {} {}", column.id, figure(column.median()));

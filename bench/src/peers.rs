@@ -20,6 +20,7 @@ use crate::report::Report;
 use crate::stats::{Column, figure, in_turns};
 
 pub use self::ours::work_seconds;
+pub use self::page::reason;
 
 /// Frame sizes compared.
 const SIZES: [usize; 2] = [60, 1514];

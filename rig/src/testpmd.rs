@@ -89,7 +89,9 @@ impl Testpmd {
         command.args(setup.devices.iter().map(|d| format!("--vdev={d}")));
         command.args(["--", "--total-num-mbufs=16384", "--nb-cores=1"]);
         // Cycles are told by those only that begin with counting them.
-        command.args(setup.options).args(["--record-core-cycles", "-i"]);
+        command
+            .args(setup.options)
+            .args(["--record-core-cycles", "-i"]);
         command
             .env("RUNTIME_DIRECTORY", setup.dir)
             .env("TERM", "dumb");

@@ -68,7 +68,9 @@ impl Cores {
             (name::AT_WORK, self.guests_at_work),
             (name::LOOKS, self.looks_with_frames),
         ] {
-            raw[name] = value.filter(|v| v.is_finite()).map_or(Value::Null, |v| json!(v));
+            raw[name] = value
+                .filter(|v| v.is_finite())
+                .map_or(Value::Null, |v| json!(v));
         }
     }
 }

@@ -295,11 +295,7 @@ pub fn start(root: &Root, dir: &Path, id: &str, wire: Wire, size: usize) -> Resu
     };
     let mut switch = begin("switch", true, (switch_core, guest_core))?;
     switch.ask("start")?;
-    let guests = Guests::new(
-        begin("guests", false, (guest_core, guest_core))?,
-        size,
-        64,
-    )?;
+    let guests = Guests::new(begin("guests", false, (guest_core, guest_core))?, size, 64)?;
     let mut pair = Pair { guests, switch };
     let through = pair.guests.rate(0.2)?.mpps();
     pair.hold(true);

@@ -331,6 +331,9 @@ mod tests {
                     900 (90.00%)\n  avg processing cycles per packet: 10 (900/90)\npmd thread numa_id 0 core_id 2:\n  idle \
                     cycles: 50 (50.00%)\n  processing cycles: 50 (50.00%)\n";
         assert_eq!(cycles(text), Some((950.0, 1100.0)));
-        assert_eq!(cycles("pmd thread numa_id 0 core_id 1:\n  packets received: 0\n"), None);
+        assert_eq!(
+            cycles("pmd thread numa_id 0 core_id 1:\n  packets received: 0\n"),
+            None
+        );
     }
 }

@@ -221,7 +221,11 @@ fn targets(page: &mut Page, parties: &[Party], results: &[Result1]) {
         ("doorbell pages, one way", "page", 60.0),
         ("doorbell pages, both ways", "page-both-ways", 60.0),
         ("doorbell pages of VFs, one way", "vf-page", 60.0),
-        ("doorbell pages of VFs, both ways", "vf-page-both-ways", 60.0),
+        (
+            "doorbell pages of VFs, both ways",
+            "vf-page-both-ways",
+            60.0,
+        ),
     ] {
         if let Some(column) = find(parties, columns, id) {
             rows.push(vec![
@@ -264,7 +268,7 @@ fn how(page: &mut Page, parties: &[Party]) {
         .iter()
         .map(|p| match &p.ready {
             Ok(_) => format!("**{}**: {}.", p.title, p.how),
-            Err(why) => format!("**{}** does not run here: {}", p.title, first_line(why)),
+            Err(why) => format!("**{}** does not run here: {}", p.title, reason(why)),
         })
         .collect();
     page.list(&how);
@@ -274,7 +278,100 @@ fn how(page: &mut Page, parties: &[Party]) {
     );
 }
 
-/// A daemon that does not come up says more than a page needs.
-fn first_line(why: &str) -> &str {
-    why.lines().next().unwrap_or_default()
+/// What a page needs of what a program said that did not come up: a daemon's own message, or the first line.
+pub fn reason(why: &str) -> String {
+    let said = |line: &str| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        Some(line["message"].as_str()?.to_owned())
+    };
+    let message = why.lines().rev().find_map(said);
+    message.unwrap_or_else(|| why.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quiet::Quiet;
+    use crate::stats::{Reading, in_turns};
+
+    fn party(id: &'static str, ready: bool) -> Party {
+        Party {
+            id,
+            name: id,
+            ours: id != "memif",
+            title: id,
+            how: "somehow",
+            ready: if ready {
+                Ok(Vec::new())
+            } else {
+                Err("refused".to_owned())
+            },
+        }
+    }
+
+    /// Columns of one round: rate, all of the switch's time and its work.
+    fn columns(of: &[(&str, Option<[f64; 3]>)]) -> Vec<Column> {
+        let column = |&(id, figures): &(&str, Option<[f64; 3]>)| {
+            let mut column = [Column::new(id)];
+            if let Some([mpps, all, work]) = figures {
+                let raw = json!({name::SWITCH: all, name::WORK: work, name::ALONE: 1e3 / work, name::GUESTS: 0.5});
+                in_turns(&mut Quiet::new(true, 1), 1, &mut column, |_| {
+                    Ok(Reading {
+                        value: mpps,
+                        raw: raw.clone(),
+                    })
+                })
+                .unwrap();
+            }
+            let [column] = column;
+            column
+        };
+        of.iter().map(column).collect()
+    }
+
+    fn page(of: &[(&'static str, Option<[f64; 3]>)]) -> String {
+        let parties: Vec<Party> = of.iter().map(|(id, f)| party(id, f.is_some())).collect();
+        let mut page = Page::new("peers", "t");
+        write(&mut page, &parties, &[(60, columns(of))]);
+        page.finish(&Quiet::new(true, 1)).markdown
+    }
+
+    #[test]
+    fn a_row_states_both_cores_and_what_was_to_be_reached() {
+        let text = page(&[
+            ("hypernic", Some([10.0, 100.0, 50.0])),
+            (LIKE_DPDKS, Some([40.0, 25.0, 20.0])),
+            ("memif", Some([50.0, 20.0, 16.0])),
+        ]);
+        let row = |begin: &str| {
+            let found = text.lines().find(|l| l.starts_with(begin));
+            found.unwrap_or_else(|| panic!("no {begin} in {text}"))
+        };
+        // Ours with a CSB: 25 ns, 20 of them work, 50 Mpps alone, memif's work over it 0.8, half of the guests' core.
+        let csb = format!(
+            "| {LIKE_DPDKS} | **25.0** (25.0–25.0) | **20.0** (20.0–20.0) | **50.0** (50.0–50.0) | **0.800**"
+        );
+        assert!(row(&csb).ends_with("| 50.0 | – | – |"), "{text}");
+        let target = row("| memif's ns a frame over ours with a CSB both ways");
+        assert!(target.contains("**0.800**") && target.ends_with("at least 2 |"));
+        assert!(row("| with a CSB, both ways").contains("**20.0** (20.0–20.0) | **25.0**"));
+    }
+
+    #[test]
+    fn who_does_not_run_says_why_and_has_no_row() {
+        let text = page(&[("hypernic", Some([10.0, 100.0, 50.0])), ("memif", None)]);
+        assert!(
+            text.contains("**memif** does not run here: refused"),
+            "{text}"
+        );
+        assert!(!text.contains("| memif"), "{text}");
+    }
+
+    #[test]
+    fn a_daemons_own_message_is_the_reason() {
+        let why = "`hypernic` failed: should say `serving`, but it ended; its output:\n{\"level\":\"ERROR\",\"message\":\"n0: no \
+                   doorbell page\"}\n";
+        assert_eq!(reason(why), "n0: no doorbell page");
+        assert_eq!(reason("refused\nmore"), "refused");
+    }
 }

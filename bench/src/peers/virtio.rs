@@ -96,9 +96,8 @@ impl VirtioEnds {
 impl Peer for VirtioEnds {
     fn sample(&mut self, seconds: f64) -> Result<Reading> {
         let ids = [self.fabric.id(), self.guests.id()];
-        let ((counters, before), seen) = self.run(seconds, |fabric| {
-            Ok((fabric.counters()?, Before::of(&ids)))
-        })?;
+        let ((counters, before), seen) =
+            self.run(seconds, |fabric| Ok((fabric.counters()?, Before::of(&ids))))?;
         let used = before.since();
         let daemon = delta(&counters, &self.fabric.counters()?);
         let share = self.guests.share()?;
