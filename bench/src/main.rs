@@ -12,6 +12,7 @@ mod draw;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
+mod flow;
 mod guest_to_guest;
 mod guest_to_tap;
 mod inside;
@@ -37,6 +38,7 @@ mod spec;
 mod sriov;
 mod stats;
 mod traffic;
+mod vfs;
 mod virtio;
 mod which_nic;
 

@@ -8,6 +8,7 @@ use super::party::{PARTIES, Party};
 use super::{BUFFERS, BURST, Case, Found, RINGS, SEGMENTS, usual};
 use crate::inside::virtio::{Rings, VirtioSpec};
 use crate::page::Page;
+use crate::peers::cores::name;
 use crate::plot::{self, Bar, Scale, Whose};
 use crate::stats::{Column, Summary, figure};
 
@@ -181,7 +182,7 @@ fn rates(page: &mut Page, found: &Found, queues: u32) {
         page.table(&head, &rows);
         let sets = PARTIES.iter().enumerate().map(|(at, party)| {
             let points = of.iter().filter_map(|(_, load, columns)| {
-                let median = columns[at].summary()?.median;
+                let median = Some(columns[at].median()).filter(|m| !m.is_nan())?;
                 Some((f64::from(load.burst), median))
             });
             plot::set(party.name, Whose::ours(party.is_ours()), points)
@@ -202,6 +203,16 @@ fn rates(page: &mut Page, found: &Found, queues: u32) {
     }
 }
 
+/// Figures, or a dash where all samples failed.
+fn words(column: &Column) -> String {
+    let failed = column.median().is_nan();
+    if failed {
+        "–".to_owned()
+    } else {
+        column.words()
+    }
+}
+
 /// A rate, and for a peer how many times as much ours are.
 fn cell(party: &Party, column: &Column, columns: &[Column]) -> String {
     let ours = PARTIES
@@ -210,7 +221,7 @@ fn cell(party: &Party, column: &Column, columns: &[Column]) -> String {
         .filter(|_| !party.is_ours());
     let times = ours.and_then(|at| columns[at].over(column));
     let times = times.map_or(String::new(), |t| format!(" [{}]", figure(t.median)));
-    format!("{}{times}", column.words())
+    format!("{}{times}", words(column))
 }
 
 /// The median of something in the raw data of a column.
@@ -225,14 +236,16 @@ fn costs(page: &mut Page, found: &Found) {
     }
     page.heading("What a frame costs");
     page.text(
-        "Nanoseconds of the switch's processor for each frame that came through; for ours also notifications (messages by eventfd from \
+        "For each frame that came through: nanoseconds of the switch's processor, and of them those in which it had something to do, from which \
+         follows what it would pass on if guests were no limit; the part of the guests' processor's time in which it had something \
+         to do (near 1: the guests are the limit). For ours also notifications (messages by eventfd from \
          the guests' drivers) and interrupts (calls by eventfd, which drivers that poll do not ask for). DPDK's vhost and Open vSwitch \
          poll: their processor is always busy, and they ask for no notifications.",
     );
     let mut rows = Vec::new();
     for (queues, load, columns) in &found.switched {
         for (party, column) in PARTIES.iter().zip(columns) {
-            if column.summary().is_none() || ![1, 32, BURST].contains(&load.burst) {
+            if column.median().is_nan() || ![1, 32, BURST].contains(&load.burst) {
                 continue;
             }
             let ours = |key| {
@@ -248,7 +261,10 @@ fn costs(page: &mut Page, found: &Found) {
                 queues.to_string(),
                 load.lengths.words(),
                 load.burst.to_string(),
-                figure(raw(column, "switch_ns")),
+                figure(raw(column, name::SWITCH)),
+                figure(raw(column, name::WORK)),
+                figure(raw(column, name::ALONE)),
+                figure(raw(column, name::AT_WORK)),
                 ours("kicks"),
                 ours("calls"),
             ]);
@@ -261,6 +277,9 @@ fn costs(page: &mut Page, found: &Found) {
             "frames",
             "at once",
             "ns of the switch",
+            "of work",
+            "Mpps without a limit",
+            "guests at work",
             "notifications",
             "interrupts",
         ],

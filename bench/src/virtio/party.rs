@@ -1,6 +1,7 @@
 //! What joins two guests, and how each is begun. The guests are always one testpmd with two ports, which sends back by one what
 //! comes in by the other; they poll on one processor, and what is between them works on the other.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use crate::fabric::{Fabric, cpu, delta, mac};
 use crate::inside::virtio::Rings;
 use crate::machine;
 use crate::options::Options;
-use crate::peers::ovs;
+use crate::peers::cores::Cores;
+use crate::peers::{dpdk, ovs, work_seconds};
 use crate::stats::Reading;
 
 /// Who switches.
@@ -328,21 +330,45 @@ impl Running {
     }
 
     fn moving(&mut self, load: Load, seconds: f64) -> Result<Reading> {
+        let first = self.load != Some(load);
         self.set(load, false)?;
         std::thread::sleep(Duration::from_millis(30));
-        let mut reading = self.rate(seconds)?;
-        if reading.value < 1e-3 {
+        let mut seen = self.rate(seconds)?;
+        if seen.mpps() < 1e-3 {
             // All frames were lost while it stood still: begin again.
             self.set(load, true)?;
-            reading = self.rate(seconds)?;
+            seen = self.rate(seconds)?;
         }
-        if reading.value < 1e-5 {
+        if seen.mpps() < 1e-5 {
             return Err(Error::Usage("no frame came through".to_owned()));
         }
-        Ok(reading)
+        // Counting takes a time of its own.
+        let mut at_work = [seen.at_work, None];
+        if first {
+            at_work = self.shares(seen.at_work)?;
+        }
+        Ok(seen.reading(at_work))
     }
 
-    fn rate(&mut self, seconds: f64) -> Result<Reading> {
+    /// The parts of the time that the switch and the guests have something to do; ours says so itself.
+    fn shares(&mut self, ours: Option<f64>) -> Result<[Option<f64>; 2]> {
+        Ok(match &mut self.switch {
+            Switch::Hypernic(_) => [ours, Some(dpdk::shares(&mut [&mut self.guests])?[0])],
+            Switch::Testpmd(switch) => {
+                let both = dpdk::shares(&mut [switch, &mut self.guests])?;
+                [Some(both[0]), Some(both[1])]
+            }
+            Switch::Ovs(running) => {
+                let before = running.cycles();
+                let guests = dpdk::shares(&mut [&mut self.guests])?[0];
+                let share = before.zip(running.cycles());
+                let share = share.map(|(b, a)| (a.0 - b.0) / (a.1 - b.1).max(1.0));
+                [share, Some(guests)]
+            }
+        })
+    }
+
+    fn rate(&mut self, seconds: f64) -> Result<Seen> {
         let counters = |switch: &Switch| match switch {
             Switch::Hypernic(fabric) => fabric.counters(),
             Switch::Testpmd(_) | Switch::Ovs(_) => Ok(Default::default()),
@@ -355,24 +381,58 @@ impl Running {
         let (frames_after, bytes_after) = self.guests.received()?;
         let took = start.elapsed().as_secs_f64();
         let cpu = self.switch.cpu() - cpu;
-        let (frames, bytes) = (frames_after - frames, bytes_after - bytes);
         let daemon = delta(&before, &counters(&self.switch)?);
-        // By its own count, which goes on for as long as it was counted.
-        let passed = daemon.get("rx_frames").copied().unwrap_or(frames).max(1);
-        let per = |name: &str| daemon.get(name).copied().unwrap_or(0) as f64 / passed as f64;
-        let mut raw = json!({
-            "frames": frames, "bytes": bytes, "seconds": took,
-            "switch_ns": cpu * 1e9 / frames.max(1) as f64,
-        });
-        if let Switch::Hypernic(_) = self.switch {
+        Ok(Seen {
+            frames: frames_after - frames,
+            bytes: bytes_after - bytes,
+            seconds: took,
+            cpu,
+            at_work: work_seconds(&daemon).map(|work| work / took),
+            daemon: matches!(self.switch, Switch::Hypernic(_)).then_some(daemon),
+        })
+    }
+}
+
+/// What was seen for a while.
+struct Seen {
+    frames: u64,
+    bytes: u64,
+    seconds: f64,
+    /// Processor seconds of the switch.
+    cpu: f64,
+    /// The part of the time that the switch had something to do, if it is ours.
+    at_work: Option<f64>,
+    daemon: Option<BTreeMap<String, u64>>,
+}
+
+impl Seen {
+    fn mpps(&self) -> f64 {
+        self.frames as f64 / self.seconds / 1e6
+    }
+
+    /// With the parts of the time that switch and guests had something to do.
+    fn reading(self, [switch, guests]: [Option<f64>; 2]) -> Reading {
+        let value = self.mpps();
+        let mut raw = json!({"frames": self.frames, "bytes": self.bytes, "seconds": self.seconds});
+        let cores = Cores {
+            frames: self.frames,
+            seconds: self.seconds,
+            switch_cpu: self.cpu,
+            switch_at_work: switch.map(|share| share * self.seconds),
+            guests_cpu: self.seconds,
+            guests_at_work: guests,
+            looks_with_frames: None,
+        };
+        cores.note(&mut raw);
+        if let Some(daemon) = self.daemon {
+            // By its own count, which goes on for as long as it was counted.
+            let passed = daemon.get("rx_frames").copied().unwrap_or(0).max(1) as f64;
+            let per = |name: &str| daemon.get(name).copied().unwrap_or(0) as f64 / passed;
             raw["kicks"] = json!(per("kicks"));
             raw["calls"] = json!(per("queue_calls"));
             raw["daemon"] = json!(daemon);
         }
-        Ok(Reading {
-            value: frames as f64 / took / 1e6,
-            raw,
-        })
+        Reading { value, raw }
     }
 }
 
