@@ -107,7 +107,8 @@ mod tests {
             }
         }
         assert_eq!(counts, [28.0, 16.0, 4.0], "7 : 4 : 1");
-        let sum = |parts: &str| parts.split(',').map(|p| p.parse::<u32>().unwrap()).sum();
+        let sum =
+            |parts: &str| -> u32 { parts.split(',').map(|p| p.parse::<u32>().unwrap()).sum() };
         assert_eq!(MIXED.map(|(parts, _)| sum(parts)), [1514, 590, 60]);
     }
 }
