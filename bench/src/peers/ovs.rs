@@ -120,14 +120,7 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         server.arg(path("conf.db"));
         Daemon::start("ovsdb-server", server, dir.join("database.log"))?
     };
-    // A tool that comes before the socket is there gives up at once.
-    let until = Instant::now() + MOMENT;
-    while !dir.join("db.sock").exists() {
-        if Instant::now() > until {
-            return Err(Error::tool("ovsdb-server", &database.output()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    await_socket(&dir.join("db.sock"), &database)?;
     let db = format!("--db=unix:{}", path("db.sock"));
     let set = |args: &[&str]| -> Result<String> {
         let mut all = vec![db.as_str(), "--timeout=20"];
@@ -174,29 +167,50 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
     let mut all: Vec<Contender> = Vec::new();
     for (n, &size) in sizes.iter().enumerate() {
         let names = pair(n, &set, &tool, &path)?;
-        let home = dir.join(format!("guests{size}"));
-        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
         let sockets = [dir.join(&names[0]), dir.join(&names[1])];
-        let guests = VirtioGuests {
-            root: dpdk,
-            dir: &home,
-            name: &format!("guests{size}"),
-            sockets,
-            listen: true,
-            rings: Rings::Packed,
-            size,
-            burst: 64,
-        };
-        let mut guests = guests.start()?;
-        came_through(guests.rate(0.2)?.mpps())?;
-        guests.hold(true);
         all.push(Box::new(Ovs {
-            guests,
+            guests: guests(dpdk, &dir, sockets, size)?,
             switch: std::rc::Rc::clone(&running),
         }));
     }
     running.hold(true);
     Ok(all)
+}
+
+/// A tool that comes before the socket is there gives up at once.
+fn await_socket(socket: &Path, server: &Daemon) -> Result<()> {
+    let until = Instant::now() + MOMENT;
+    while !socket.exists() {
+        if Instant::now() > until {
+            return Err(Error::tool("ovsdb-server", &server.output()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The guests of a pair of ports, which stand still until they are sampled.
+fn guests(
+    dpdk: &Root,
+    dir: &Path,
+    sockets: [std::path::PathBuf; 2],
+    size: usize,
+) -> Result<Guests> {
+    let name = format!("guests{size}");
+    let mut guests = VirtioGuests {
+        root: dpdk,
+        dir: &dir.join(&name),
+        name: &name,
+        sockets,
+        listen: true,
+        rings: Rings::Packed,
+        size,
+        burst: 64,
+    }
+    .start()?;
+    came_through(guests.rate(0.2)?.mpps())?;
+    guests.hold(true);
+    Ok(guests)
 }
 
 /// Runs a program with these arguments; gives what it prints.
