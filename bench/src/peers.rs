@@ -5,7 +5,7 @@ pub mod cores;
 pub mod dpdk;
 pub mod kernel;
 mod ours;
-mod ovs;
+pub mod ovs;
 mod page;
 pub mod virtio;
 

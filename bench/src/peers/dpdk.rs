@@ -246,7 +246,10 @@ impl Guests {
 }
 
 /// The part of the time that the forwarding processor of each was in polls that found frames.
-fn shares(all: &mut [&mut Testpmd]) -> Result<Vec<f64>> {
+///
+/// # Errors
+/// When one is gone.
+pub fn shares(all: &mut [&mut Testpmd]) -> Result<Vec<f64>> {
     for testpmd in all.iter_mut() {
         testpmd.count_cycles(true)?;
     }

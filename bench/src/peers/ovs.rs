@@ -2,7 +2,8 @@
 //! and given back.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rig::{Daemon, Rig, Root};
@@ -66,13 +67,14 @@ impl Drop for Pages {
 
 struct Ovs {
     guests: Guests,
-    switch: std::rc::Rc<Running>,
+    switch: Rc<Running>,
 }
 
-struct Running {
+/// The switch.
+pub struct Running {
     switch: Daemon,
     /// What asks it, and its socket.
-    asks: (Vec<std::path::PathBuf>, String),
+    asks: (Vec<PathBuf>, String),
     _database: Daemon,
     // Given back when no process has them mapped any more, so last.
     _pages: Pages,
@@ -83,6 +85,41 @@ struct Running {
 /// # Errors
 /// When it cannot be had or run; the reason belongs into the report.
 pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<Vec<Contender>> {
+    let (running, sockets) = switch(rig, scratch, sizes.len())?;
+    let mut all: Vec<Contender> = Vec::new();
+    for (sockets, &size) in sockets.iter().zip(sizes) {
+        let home = scratch.join("ovs").join(format!("guests{size}"));
+        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
+        let guests = VirtioGuests {
+            root: dpdk,
+            dir: &home,
+            name: &format!("guests{size}"),
+            sockets: sockets.clone(),
+            listen: true,
+            rings: Rings::Packed,
+            size,
+            burst: 64,
+        };
+        let mut guests = guests.start()?;
+        came_through(guests.rate(0.2)?.mpps())?;
+        guests.hold(true);
+        all.push(Box::new(Ovs {
+            guests,
+            switch: Rc::clone(&running),
+        }));
+    }
+    running.hold(true);
+    Ok(all)
+}
+
+/// Two sockets, whose ports send to each other.
+type Sockets = [PathBuf; 2];
+
+/// Starts it with so many pairs of ports that send to each other; gives their sockets, which guests listen on.
+///
+/// # Errors
+/// When it cannot be had or run; the reason belongs into the report.
+pub fn switch(rig: &Rig, scratch: &Path, pairs: usize) -> Result<(Rc<Running>, Vec<Sockets>)> {
     let root = rig.packages("ovs", &PACKAGES)?;
     let dir = scratch.join("ovs");
     fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
@@ -120,7 +157,14 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         server.arg(path("conf.db"));
         Daemon::start("ovsdb-server", server, dir.join("database.log"))?
     };
-    await_socket(&dir.join("db.sock"), &database)?;
+    // A tool that comes before the socket is there gives up at once.
+    let until = Instant::now() + MOMENT;
+    while !dir.join("db.sock").exists() {
+        if Instant::now() > until {
+            return Err(Error::tool("ovsdb-server", &database.output()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let db = format!("--db=unix:{}", path("db.sock"));
     let set = |args: &[&str]| -> Result<String> {
         let mut all = vec![db.as_str(), "--timeout=20"];
@@ -137,7 +181,7 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         switch.arg(format!("--unixctl={}", path("switch.ctl")));
         Daemon::start("ovs-vswitchd", switch, dir.join("switch.log"))?
     };
-    let running = std::rc::Rc::new(Running {
+    let running = Rc::new(Running {
         switch,
         asks: (root.program("ovs-appctl")?, path("switch.ctl")),
         _database: database,
@@ -164,53 +208,12 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         "datapath_type=netdev",
     ])
     .map_err(said)?;
-    let mut all: Vec<Contender> = Vec::new();
-    for (n, &size) in sizes.iter().enumerate() {
+    let mut sockets = Vec::new();
+    for n in 0..pairs {
         let names = pair(n, &set, &tool, &path)?;
-        let sockets = [dir.join(&names[0]), dir.join(&names[1])];
-        all.push(Box::new(Ovs {
-            guests: guests(dpdk, &dir, sockets, size)?,
-            switch: std::rc::Rc::clone(&running),
-        }));
+        sockets.push(names.map(|name| dir.join(name)));
     }
-    running.hold(true);
-    Ok(all)
-}
-
-/// A tool that comes before the socket is there gives up at once.
-fn await_socket(socket: &Path, server: &Daemon) -> Result<()> {
-    let until = Instant::now() + MOMENT;
-    while !socket.exists() {
-        if Instant::now() > until {
-            return Err(Error::tool("ovsdb-server", &server.output()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
-
-/// The guests of a pair of ports, which stand still until they are sampled.
-fn guests(
-    dpdk: &Root,
-    dir: &Path,
-    sockets: [std::path::PathBuf; 2],
-    size: usize,
-) -> Result<Guests> {
-    let name = format!("guests{size}");
-    let mut guests = VirtioGuests {
-        root: dpdk,
-        dir: &dir.join(&name),
-        name: &name,
-        sockets,
-        listen: true,
-        rings: Rings::Packed,
-        size,
-        burst: 64,
-    }
-    .start()?;
-    came_through(guests.rate(0.2)?.mpps())?;
-    guests.hold(true);
-    Ok(guests)
+    Ok((running, sockets))
 }
 
 /// Runs a program with these arguments; gives what it prints.
@@ -267,14 +270,20 @@ fn pair(
 }
 
 impl Running {
-    fn hold(&self, held: bool) {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.switch.id()
+    }
+
+    /// Makes it stand still, or go on.
+    pub fn hold(&self, held: bool) {
         use rustix::process::Signal;
         let signal = if held { Signal::STOP } else { Signal::CONT };
         let _ = self.switch.signal(signal);
     }
 
     /// Cycles of its poller in rounds that found frames, and all; nothing where it does not say.
-    fn cycles(&self) -> Option<(f64, f64)> {
+    pub fn cycles(&self) -> Option<(f64, f64)> {
         let (words, socket) = &self.asks;
         let mut command = Daemon::command(&words[0]);
         command.args(&words[1..]).args(["-t", socket]);
@@ -302,7 +311,7 @@ impl Peer for Ovs {
         std::thread::sleep(Duration::from_millis(200));
         self.guests.hold(false);
         std::thread::sleep(Duration::from_millis(30));
-        let ids = [self.switch.switch.id(), self.guests.id()];
+        let ids = [self.switch.id(), self.guests.id()];
         let (mut before, mut begun) = (Before::of(&ids), self.switch.cycles());
         let mut seen = self.guests.rate(seconds)?;
         if seen.mpps() < 1e-3 {

@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use drivers::SocketBus;
 use drivers::igb::Igb;
-use drivers::igbvf::Poll;
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
 
@@ -101,50 +99,6 @@ fn a_receiver_that_is_short_of_buffers_loses_no_frame_of_its_own_stream() {
         came += igb.receive(frame.len()).expect("it is there");
     }
     assert_eq!(counter(&host, "rx_frames"), 20_000);
-    host.stop();
-}
-
-/// The fast driver of VFs rings in memory as soon as its bus shares the pages: no message for any frame.
-#[test]
-fn vfs_send_to_each_other_without_a_register_access() {
-    const RING: u32 = 64;
-    let dir = tempfile::tempdir().expect("directory");
-    let socket = |n: &str| dir.path().join(format!("vf{n}.sock"));
-    let text = format!(
-        "[[nic]]\nname = \"n\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = {:?}\nport = \"null\"\ndoorbell = \"page\"\n",
-        socket("{}")
-    );
-    let config = HostConfig::parse("n.toml".as_ref(), &text).expect("good");
-    let host = Host::start(&config).expect("host starts");
-    let up = |n: &str| {
-        let mut bus = SocketBus::connect(socket(n)).expect("it is there");
-        bus.share_pages().expect("it shares its doorbells");
-        Poll::new(bus, RING).expect("it comes up")
-    };
-    let (mut a, mut b) = (up("0"), up("1"));
-    let to = b.vf().mac();
-    a.prepare(&[0xff; 60]);
-    let messages = |poll: &mut Poll<SocketBus>| poll.costs().messages;
-    let before = (messages(&mut a), messages(&mut b));
-    let (mut sent, mut came) = (0, 0);
-    let until = Instant::now() + PATIENCE;
-    while came < 5000 {
-        assert!(Instant::now() < until, "{came} of {sent} came");
-        // Fewer than the ring has buffers, so that none is lost for want of one.
-        if sent - came + 8 < RING / 2 && sent < 5000 {
-            sent += a.send(8, 60, |_| to).expect("it is there");
-        }
-        came += b.receive(RING).expect("it is there");
-        std::thread::yield_now();
-    }
-    assert_eq!((messages(&mut a), messages(&mut b)), before);
-    // A chip that traps shares nothing.
-    drop((a, b));
-    host.stop();
-    let host = self::host(&dir, "82576", "trap").expect("host starts");
-    let mut bus = SocketBus::connect(dir.path().join("n.sock")).expect("it is there");
-    assert!(bus.share_pages().is_err());
-    drop(bus);
     host.stop();
 }
 
