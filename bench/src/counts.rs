@@ -234,7 +234,9 @@ fn raw(
         "messages": per(of("messages")), "kicks": per(kicks), "daemon_calls": per(calls),
         "interrupts": per(sum(&["irq_triggers", "calls"])), "doorbells": per(of("doorbells")),
         "register_reads": per(of("region_reads")), "register_writes": per(of("region_writes")),
-        "tx_descriptors": per(of("tx_desc_fetched")), "rx_descriptors": per(of("rx_desc_fetched")),
+        // A virtio-net does not count them.
+        "tx_descriptors": daemon.get("tx_desc_fetched").map(|&n| per(n)),
+        "rx_descriptors": daemon.get("rx_desc_fetched").map(|&n| per(n)),
         "wake_ups": per(of("wake_ups")),
         // A driver that is not ours makes one call a kick; what it does besides is not known.
         "guest_calls": per(drivers.map_or(kicks, |(calls, _)| calls)),

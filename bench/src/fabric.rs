@@ -477,11 +477,17 @@ impl Ends {
     /// # Errors
     /// When the device is gone or writes back nonsense.
     pub fn run(&mut self, stream: Stream) -> Result<Streamed> {
+        self.run_on(stream, &[machine::cores().0])
+    }
+
+    /// The same from a thread on one processor, or from one for each guest on two.
+    ///
+    /// # Errors
+    /// As [`Ends::run`].
+    pub fn run_on(&mut self, stream: Stream, cores: &[usize]) -> Result<Streamed> {
         let frame = self.frame;
-        flow::run(
-            &mut self.guests.each_mut().map(|guest| Aimed { guest, frame }),
-            stream,
-        )
+        let mut ends = self.guests.each_mut().map(|guest| Aimed { guest, frame });
+        flow::run_on(&mut ends, stream, cores)
     }
 }
 

@@ -400,7 +400,8 @@ fn write_to(page: &mut Page, results: &Results, of: &dyn Fn(&Column, &str) -> St
     page.heading("To the TAP");
     page.text(
         "*Warm*: the program writes one buffer again and again, which stays in its processor's cache. *Cold*: each frame has just been \
-         written by the other processor, into as many buffers as the guest has; the kernel's copy fetches it from there. \
+         written by the other processor, into as many buffers as the guest has; the kernel's copy fetches it from there (time in \
+         which no frame was ready does not count). \
          *Written anew*: our guest writes each frame before it sends it, as programs do; otherwise it sends what was put into its \
          buffers once. Compare cold with written anew: both copy frames that lie in the other processor's cache.",
     );

@@ -133,6 +133,8 @@ struct Counted {
     /// The guests' looks for frames, and those that found some.
     looks: AtomicU64,
     found: AtomicU64,
+    /// Nanoseconds that a writer waited for frames to be made.
+    waited_ns: AtomicU64,
     over: AtomicBool,
 }
 
@@ -156,9 +158,11 @@ pub fn run(load: &Load) -> Result<()> {
         Route::Write => write_only(load, &counted)?,
         Route::Vde => vde(load, &counted)?,
     }
+    let waited = seconds(counted.waited_ns);
     let line = json!({
         "sent": counted.sent.into_inner(), "received": counted.received.into_inner(),
-        "refused": counted.refused.into_inner(), "seconds": start.elapsed().as_secs_f64(),
+        "refused": counted.refused.into_inner(), "seconds": start.elapsed().as_secs_f64() - waited,
+        "waited": waited,
         "switch_cpu": seconds(counted.switch_ns), "switch_at_work": seconds(counted.switch_at_work_ns),
         "guests_cpu": seconds(counted.guests_ns), "guests_at_work": seconds(counted.guests_at_work_ns),
         "looks": counted.looks.into_inner(), "found": counted.found.into_inner(),
@@ -350,10 +354,13 @@ fn write_cold(load: &Load, counted: &Counted) -> Result<()> {
         machine::pin(writer);
         let until = Instant::now() + Duration::from_secs_f64(load.seconds);
         let mut failed = None;
+        let (mut waiting, mut waited) = (None::<Instant>, Duration::ZERO);
         while Instant::now() < until && failed.is_none() {
             for _ in 0..32 {
-                counted.looks.fetch_add(1, Ordering::Relaxed);
                 let found = conveyor.empty(|bytes| {
+                    waited += waiting
+                        .take()
+                        .map_or(Duration::ZERO, |since| since.elapsed());
                     match rustix::io::write(&from, bytes) {
                         Ok(_) => counted.sent.fetch_add(1, Ordering::Relaxed),
                         Err(e) if retry(e) => counted.refused.fetch_add(1, Ordering::Relaxed),
@@ -363,9 +370,15 @@ fn write_cold(load: &Load, counted: &Counted) -> Result<()> {
                         }
                     };
                 });
-                counted.found.fetch_add(u64::from(found), Ordering::Relaxed);
+                if !found {
+                    // Making frames is no part of writing them.
+                    waiting.get_or_insert_with(Instant::now);
+                    std::hint::spin_loop();
+                }
             }
         }
+        waited += waiting.map_or(Duration::ZERO, |since| since.elapsed());
+        note(&counted.waited_ns, waited.as_nanos() as u64);
         counted.over.store(true, Ordering::Release);
         match failed {
             Some(error) => Err(Error::io("write to the TAP")(error.into())),

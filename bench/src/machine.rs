@@ -123,6 +123,24 @@ pub fn cores() -> (usize, usize) {
     (first, may.next().unwrap_or(first))
 }
 
+/// Where guests run whose switch shall be the limit: the first processor, and a third for the second guest where there is
+/// one.
+pub fn guest_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    let may: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect();
+    apart(&may)
+}
+
+fn apart(may: &[usize]) -> Vec<usize> {
+    match may {
+        [first, _, third, ..] => vec![*first, *third],
+        [first, ..] => vec![*first],
+        [] => vec![0],
+    }
+}
+
 /// Processor time of the calling thread in nanoseconds.
 pub fn thread_time() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -183,4 +201,16 @@ pub fn more_files() {
     limit.current = limit.maximum;
     // Where it is refused, the module's own messages will say what did not come up.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_guest_has_a_processor_where_there_are_three() {
+        assert_eq!(apart(&[0, 1]), [0]);
+        assert_eq!(apart(&[4, 5, 6, 7]), [4, 6]);
+        assert_eq!(apart(&[]), [0]);
+    }
 }

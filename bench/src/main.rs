@@ -85,13 +85,13 @@ const MODULES: [Module; 14] = [
     },
     Module {
         name: "guest_to_tap",
-        about: "guest to TAP and back, plain and 64 KiB, beside bare writes and reads",
+        about: "guest to TAP and back, plain and 64 KiB, beside bare writes, warm and cold, and reads",
         estimate: guest_to_tap::estimate,
         run: guest_to_tap::run,
     },
     Module {
         name: "peers",
-        about: "guest to guest beside a kernel bridge, vde_switch, DPDK (vhost-user, memif) and OVS-DPDK",
+        about: "guest to guest beside a kernel bridge, vde_switch, DPDK (vhost-user, memif) and OVS-DPDK; both cores told apart",
         estimate: peers::estimate,
         run: peers::run,
     },
@@ -103,7 +103,7 @@ const MODULES: [Module; 14] = [
     },
     Module {
         name: "latency",
-        about: "round trips at 10 000 and 100 000 frames/s, alone and beside a flood, and bare wake-ups",
+        about: "round trips at 10 000 and 100 000 frames/s, alone and beside a flood, bare wake-ups, the daemon's part",
         estimate: latency::estimate,
         run: latency::run,
     },
@@ -115,7 +115,7 @@ const MODULES: [Module; 14] = [
     },
     Module {
         name: "counts",
-        about: "messages, system calls, interrupts, descriptors, cache lines and copies per frame",
+        about: "messages, system calls, interrupts, descriptors, ways, cache lines and copies per frame, for each kind of doorbell",
         estimate: counts::estimate,
         run: counts::run,
     },

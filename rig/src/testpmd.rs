@@ -61,6 +61,8 @@ pub struct TestpmdSetup<'a> {
     pub options: &'a [String],
     /// The processor that forwards, and the one for commands.
     pub cores: (usize, usize),
+    /// Another processor that forwards: each then has one of two ports.
+    pub also: Option<usize>,
 }
 
 impl Testpmd {
@@ -84,10 +86,14 @@ impl Testpmd {
                 .arg(setup.root.dir().join(DRIVERS).join(driver));
         }
         command.args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry"]);
-        command.args(["--lcores", &format!("0@{main},1@{worker}")]);
+        let also = setup.also.map(|core| format!(",2@{core}"));
+        let forward = 1 + u32::from(also.is_some());
+        let also = also.unwrap_or_default();
+        command.args(["--lcores", &format!("0@{main},1@{worker}{also}")]);
         command.args(["--file-prefix", setup.name]);
         command.args(setup.devices.iter().map(|d| format!("--vdev={d}")));
-        command.args(["--", "--total-num-mbufs=16384", "--nb-cores=1"]);
+        command.args(["--", "--total-num-mbufs=16384"]);
+        command.arg(format!("--nb-cores={forward}"));
         // Cycles are told by those only that begin with counting them.
         command
             .args(setup.options)

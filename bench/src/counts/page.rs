@@ -58,8 +58,12 @@ pub fn write(page: &mut Page, columns: &[Column], absent: &[Absent]) {
     );
     costs(page, columns);
     ways(page, columns);
-    for (title, why) in absent {
-        page.text(&format!("Not counted here: {title}: {}", reason(why)));
+    let absent: Vec<String> = absent
+        .iter()
+        .map(|(title, why)| format!("Not counted here: {title}: {}", reason(why)))
+        .collect();
+    if !absent.is_empty() {
+        page.list(&absent);
     }
     page.heading("Cache lines and copies");
     crate::lines::write(page);
@@ -79,7 +83,8 @@ fn costs(page: &mut Page, columns: &[Column]) {
         "**kicks**: writes to a ring's eventfd that the daemon has heard; vfio-user has none.".to_owned(),
         "**seen in memory**: looks at a doorbell page that found something; no system call of anybody.".to_owned(),
         "**interrupts**: eventfds that the daemon has signalled.".to_owned(),
-        "**register reads, writes**: those that were messages. **descriptors**: read from guests' memory, both ways.".to_owned(),
+        "**register reads, writes**: those that were messages. **descriptors**: read from guests' memory, both ways (virtio-net does not \
+         count them).".to_owned(),
         "**daemon, ns**: its processor time, looks that found nothing included. **of it work**: time of its worker in turns that had \
          something to do; perf is at work meanwhile, which a system call feels."
             .to_owned(),

@@ -141,7 +141,7 @@ impl VirtioGuests<'_> {
     /// # Errors
     /// When they do not come up.
     pub fn start(&self) -> Result<Guests> {
-        let core = machine::cores().0;
+        let cores = machine::guest_cores();
         let mut options = vec![format!("--burst={}", self.burst)];
         options.extend([0, 1].map(|i| format!("--eth-peer={i},{}", text(mac(1 - i)))));
         std::fs::create_dir_all(self.dir)
@@ -152,7 +152,8 @@ impl VirtioGuests<'_> {
             dir: self.dir,
             devices: &self.devices(),
             options: &options,
-            cores: (core, core),
+            cores: (cores[0], cores[0]),
+            also: cores.get(1).copied(),
         })?;
         Guests::new(testpmd, self.size, self.burst)
     }
@@ -284,6 +285,7 @@ pub fn start(root: &Root, dir: &Path, id: &str, wire: Wire, size: usize) -> Resu
     let (guest_core, switch_core) = machine::cores();
     let dir = dir.join(format!("{id}-{size}"));
     std::fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
+    let also = machine::guest_cores().get(1).copied();
     let begin = |role: &str, server: bool, cores| {
         let home = dir.join(role);
         std::fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
@@ -294,6 +296,7 @@ pub fn start(root: &Root, dir: &Path, id: &str, wire: Wire, size: usize) -> Resu
             devices: &wire.ports(&dir, server),
             options: &["--burst=64".to_owned()],
             cores,
+            also: also.filter(|_| !server),
         })
     };
     let mut switch = begin("switch", true, (switch_core, guest_core))?;

@@ -13,6 +13,8 @@ use super::virtio::{Shape, VirtioEnds};
 use super::{Party, each};
 use crate::error::Result;
 use crate::fabric::{Bell, Ends, Fabric, Stream, Streamed, Traffic, delta};
+use crate::flow;
+use crate::machine;
 use crate::options::Options;
 use crate::stats::Reading;
 use crate::vfs::VfEnds;
@@ -48,8 +50,8 @@ impl OverSockets {
 
     fn run(&mut self, stream: Stream) -> Result<Streamed> {
         match &mut self.nics {
-            Nics::E1000(ends) => ends.run(stream),
-            Nics::Vfs(ends) => ends.run(stream),
+            Nics::E1000(ends) => ends.run_on(stream, &machine::guest_cores()),
+            Nics::Vfs(ends) => flow::run_on(&mut ends.guests, stream, &machine::guest_cores()),
         }
     }
 }
@@ -74,7 +76,7 @@ impl Peer for OverSockets {
             switch_cpu: cpu,
             switch_at_work: work_seconds(&daemon),
             guests_cpu: done.cpu,
-            guests_at_work: Some(done.at_work / done.seconds),
+            guests_at_work: Some(done.share_at_work()),
             looks_with_frames: Some(done.found as f64 / done.looks.max(1) as f64),
         }
         .note(&mut raw);

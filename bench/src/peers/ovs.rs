@@ -311,7 +311,7 @@ impl Peer for Ovs {
         std::thread::sleep(Duration::from_millis(200));
         self.guests.hold(false);
         std::thread::sleep(Duration::from_millis(30));
-        let ids = [self.switch.switch.id(), self.guests.id()];
+        let ids = [self.switch.id(), self.guests.id()];
         let (mut before, mut begun) = (Before::of(&ids), self.switch.cycles());
         let mut seen = self.guests.rate(seconds)?;
         if seen.mpps() < 1e-3 {

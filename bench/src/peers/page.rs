@@ -31,7 +31,7 @@ fn ratio(of: Option<&Column>, over: &Column) -> String {
 /// Writes it.
 pub fn write(page: &mut Page, parties: &[Party], results: &[Result1]) {
     page.text(
-        "Frames per second that came through, in millions; one processor switches, the other is both guests. Medians over rounds \
+        "Frames per second that came through, in millions; one processor switches, another is both guests. Medians over rounds \
          (smallest–largest); the ratios are ours over the peer's, round by round: of the first row, and of the one with a CSB both \
          ways, which counts what DPDK's rows count and sends no messages either.",
     );
@@ -57,6 +57,18 @@ pub fn write(page: &mut Page, parties: &[Party], results: &[Result1]) {
     page.data("sizes", data);
 }
 
+/// What limits the measured rates besides the switch.
+fn guests_cores(count: usize) -> &'static str {
+    match count {
+        1 => {
+            "the rates above are measured with both guests on one processor, which may be the limit"
+        }
+        _ => {
+            "the rates above are measured with a processor for each guest (both ends of vde_switch on one)"
+        }
+    }
+}
+
 /// What each column of the second table is.
 fn explain(page: &mut Page) {
     page.list(&[
@@ -66,12 +78,14 @@ fn explain(page: &mut Page) {
         "**of it work**: without the time in which it looked for frames and found none. Ours: time of the worker in turns that had \
          something to do (`work_ns`, as `hypernic top` shows it); looks between them are not in it. testpmd: cycles of polls that \
          found frames (`record-core-cycles`), counted for 0.12 s after each sample, since counting costs a reading of the clock a \
-         poll. Open vSwitch: its processing cycles (`pmd-stats-show`). Bridge: time of the writer's `write` calls. vde_switch: all \
+         poll; who waits for room in the other's ring is at work. Open vSwitch: its processing cycles (`pmd-stats-show`). Bridge: time of the writer's `write` calls. vde_switch: all \
          of its processor time, since it sleeps in its system calls."
             .to_owned(),
-        "**switch core alone**: frames for a second of that work: what the switch's core would carry if guests were no limit and \
-         it found frames each time it looked. Computed, not measured: it takes a third processor to see it."
-            .to_owned(),
+        format!(
+            "**switch core alone**: frames for a second of that work: what the switch's core would carry if guests were no limit and \
+             it found frames each time it looked. Computed; {}.",
+            guests_cores(crate::machine::guest_cores().len())
+        ),
         "**guests' core used**: processor time of the guests over wall clock. Each row's guests poll, so it says little. **At work**: \
          the part of the time in which they sent or took frames (ours: rounds that moved any; testpmd: cycles of polls that found \
          frames). **Looks with frames**: the part of their looks for received frames that found any."

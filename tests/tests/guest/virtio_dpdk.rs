@@ -108,6 +108,7 @@ fn on_host(root: &Root, lab: &Lab, name: &str, rings: &str, peer: [u8; 6]) -> Te
             "--eth-peer=0,{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"
         )],
         cores: (0, 1),
+        also: None,
     })
     .unwrap_or_else(|e| panic!("{rings}: {e}"));
     TestPmd {
