@@ -441,7 +441,7 @@ fn how(page: &mut Page, found: &Found) {
     page.heading("How each was run");
     let mut list = vec![
         "**Guests**: one testpmd with two `net_virtio_user` ports (memif: two clients), which sends out of one what came in by the other, \
-         on one processor. 768 frames go round in each direction; both directions are counted. A burst is what it takes, and hands over, \
+         on one processor (where the machine has three, each port has one). 768 frames go round in each direction; both directions are counted. A burst is what it takes, and hands over, \
          at once at most. What it sends at first for two pairs of queues is of 256 flows."
             .to_owned(),
         "**hypernic**: one daemon with one worker on the other processor, two virtio-nets over vhost-user on its switch, which learns \

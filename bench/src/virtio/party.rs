@@ -112,6 +112,9 @@ fn words(rings: Rings) -> &'static str {
     }
 }
 
+/// The testpmd that is both guests, in its name.
+const GUESTS: &str = "g";
+
 fn address(number: usize) -> String {
     mac(number).map(|b| format!("{b:02x}")).join(":")
 }
@@ -194,6 +197,7 @@ impl Ground<'_> {
         let sockets = [dir.join("p0"), dir.join("p1")];
         let (guests_home, switch_home) = (sub("guests")?, sub("switch")?);
         let (guest_core, core) = machine::cores();
+        let also = machine::guest_cores().get(1).copied();
         let name = |role: &str| format!("v{}{}{role}", party.id, self.queues);
         let start = |role: &str, home: &Path, devices: &[String], cores| {
             let mut options = vec![
@@ -213,6 +217,7 @@ impl Ground<'_> {
                 devices,
                 options: &options,
                 cores,
+                also: also.filter(|_| role == GUESTS),
             })?;
             for line in ["set fwd io retry", "set burst tx delay 1 retry 1000"] {
                 testpmd.ask(line)?;
@@ -221,7 +226,7 @@ impl Ground<'_> {
         };
         let guests = |sockets: [&Path; 2], serves: bool| {
             let devices = [0, 1].map(|i| port(i, sockets[i], party.rings, self.queues, serves));
-            start("g", &guests_home, &devices, (guest_core, guest_core))
+            start(GUESTS, &guests_home, &devices, (guest_core, guest_core))
         };
         let forwarder = |devices: &[String]| {
             let mut testpmd = start("s", &switch_home, devices, (core, guest_core))?;
@@ -247,7 +252,12 @@ impl Ground<'_> {
             Via::Memif => {
                 let ends = |role: &str| [0, 1].map(|i| memif(i, &sockets[i], role));
                 let switch = forwarder(&ends("server"))?;
-                let guests = start("g", &guests_home, &ends("client"), (guest_core, guest_core))?;
+                let guests = start(
+                    GUESTS,
+                    &guests_home,
+                    &ends("client"),
+                    (guest_core, guest_core),
+                )?;
                 (guests, Switch::Testpmd(switch))
             }
             Via::Ovs => {

@@ -195,6 +195,16 @@ impl Packed {
         if at < size { at } else { at - size }
     }
 
+    /// Notes that the next buffers have a slot each, at most as many as the ring.
+    #[inline(always)]
+    fn note_ones(&mut self, n: usize) {
+        let first = usize::from(self.taken);
+        let straight = n.min(self.slots.len() - first);
+        self.slots[first..first + straight].fill(1);
+        self.slots[..n - straight].fill(1);
+        self.taken = self.behind(self.taken, n as u16);
+    }
+
     /// Notes how many slots the next buffer has.
     #[inline(always)]
     fn note(&mut self, slots: u16) {
@@ -357,9 +367,9 @@ impl Packed {
                 break;
             }
             (one.id, one.at, one.len) = ((word >> 32) as u16, at, word as u32);
-            self.note(1);
             taken += 1;
         }
+        self.note_ones(taken);
         self.read += taken as u32;
         self.held += taken as u16;
         self.next = self.next.on(taken as u16, size);
@@ -383,6 +393,16 @@ impl Packed {
         let at = self.behind(self.first, self.used.len() as u16);
         let slots = self.slots[usize::from(at)];
         self.used.push(Used { id, len, slots });
+    }
+
+    /// See [`Ring::used_ones`](super::ring::Ring::used_ones). They have a slot each.
+    pub fn used_ones(&mut self, ones: &[One], len: u32) {
+        let each = |one: &One| Used {
+            id: one.id,
+            len,
+            slots: 1,
+        };
+        self.used.extend(ones.iter().map(each));
     }
 
     /// See [`Ring::unused`](super::ring::Ring::unused).

@@ -127,9 +127,7 @@ impl Ring {
         match self {
             Ring::Split(ring) => ring.used_ones(view, ones, len),
             Ring::Packed(ring) => {
-                for one in ones {
-                    ring.used(one.id, len);
-                }
+                ring.used_ones(ones, len);
                 Ok(())
             }
         }
