@@ -37,6 +37,7 @@ mod spec;
 mod sriov;
 mod stats;
 mod traffic;
+mod under_kvm;
 mod which_nic;
 
 use std::path::Path;
@@ -67,7 +68,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 13] = [
+const MODULES: [Module; 14] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -133,6 +134,12 @@ const MODULES: [Module; 13] = [
         about: "every model of ours and QEMU's e1000, igb and virtio-net in one guest: round trips, TCP, small frames, CPU",
         estimate: which_nic::estimate,
         run: which_nic::run,
+    },
+    Module {
+        name: "under_kvm",
+        about: "the same NICs in one guest of KVM: exits, interrupts and messages for a round trip and a frame, counted",
+        estimate: under_kvm::estimate,
+        run: under_kvm::run,
     },
     Module {
         name: "e1000_vs_qemu",
