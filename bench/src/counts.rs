@@ -1,92 +1,134 @@
-//! What a frame costs in things that can be counted: messages, system calls, interrupts, register accesses; cache
-//! lines and copies, and misses where the processor's counters can be had.
+//! What a frame costs in things that can be counted: messages, system calls, interrupts, register accesses, for each way
+//! that a driver tells its NIC of frames; which way frames go; cache lines and copies, and misses where the processor's
+//! counters can be had.
+
+mod page;
+mod perf;
+mod scenes;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use drivers::Costs;
 use drivers::e1000::poll::TxFrame;
-use rig::Daemon;
+use rig::Rig;
 use serde_json::{Value, json};
 
+use self::perf::Perf;
+use self::scenes::{Door, Scene, scenes};
 use crate::error::{Error, Result};
-use crate::fabric::{Ends, Stream, Traffic, delta, driver};
+use crate::fabric::{Ends, Fabric, Stream, delta, driver};
+use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
+use crate::peers::virtio::{Shape, VirtioEnds};
+use crate::peers::work_seconds;
 use crate::report::Report;
-use crate::stats::{Column, Reading, Summary, figure, in_turns};
-
-/// One thing that is counted.
-struct Scene {
-    title: &'static str,
-    kind: Traffic,
-    burst: u32,
-    interrupts: bool,
-}
-
-const SCENES: [Scene; 7] = [
-    Scene {
-        title: "60 bytes, one by one",
-        kind: Traffic::Plain(60),
-        burst: 1,
-        interrupts: false,
-    },
-    Scene {
-        title: "60 bytes, bursts of 32",
-        kind: Traffic::Plain(60),
-        burst: 32,
-        interrupts: false,
-    },
-    Scene {
-        title: "60 bytes, bursts of 128",
-        kind: Traffic::Plain(60),
-        burst: 128,
-        interrupts: false,
-    },
-    Scene {
-        title: "60 bytes, bursts of 32, received by interrupt",
-        kind: Traffic::Plain(60),
-        burst: 32,
-        interrupts: true,
-    },
-    Scene {
-        title: "1514 bytes, bursts of 32",
-        kind: Traffic::Plain(1514),
-        burst: 32,
-        interrupts: false,
-    },
-    Scene {
-        title: "9014 bytes, bursts of 32",
-        kind: Traffic::Plain(9014),
-        burst: 32,
-        interrupts: false,
-    },
-    Scene {
-        title: "64 KiB of TCP for the NIC to cut (a frame is a segment)",
-        kind: Traffic::Tso,
-        burst: 4,
-        interrupts: false,
-    },
-];
-
-/// Events of the processor that say something of cache lines; user space only, so that ours is told from the kernel's.
-const EVENTS: [&str; 4] = [
-    "L1-dcache-load-misses:u",
-    "cache-references:u",
-    "cache-misses:u",
-    "instructions:u",
-];
-
-/// System calls, counted by the kernel.
-const CALLS: &str = "raw_syscalls:sys_enter";
+use crate::stats::{Column, Reading, in_turns};
+use crate::vfs::VfEnds;
 
 fn seconds(options: &Options) -> f64 {
-    if options.quick { 0.4 } else { 1.0 }
+    if options.quick { 0.2 } else { 0.5 }
+}
+
+/// There are many scenes, so there are fewer rounds than elsewhere.
+fn rounds(options: &Options) -> usize {
+    options.rounds().min(5)
 }
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
     // The end of it is under valgrind.
-    80.0 + (SCENES.len() * options.rounds()) as f64 * (seconds(options) + 1.0)
+    90.0 + (scenes().len() * rounds(options)) as f64 * (seconds(options) + 0.5)
+}
+
+/// Two guests of one daemon, on one of the ways in.
+enum Guests {
+    E1000(Ends),
+    Vfs(VfEnds),
+    Virtio(VirtioEnds),
+}
+
+impl Guests {
+    fn start(
+        options: &Options,
+        (rig, scratch): (&Rig, &std::path::Path),
+        number: usize,
+        scene: &Scene,
+    ) -> Result<Self> {
+        let (hypernic, words) = (options.hypernic(), options.daemon());
+        Ok(match scene.door {
+            Door::E1000(bell) => {
+                Self::E1000(Ends::start_by(&hypernic, scene.kind, 256, &words, bell)?)
+            }
+            Door::Vfs(bell) => Self::Vfs(VfEnds::start(&hypernic, scene.kind.bytes(), 256, bell)?),
+            Door::Virtio(rings) => {
+                let root = rig.dpdk()?;
+                let shape = Shape {
+                    rings,
+                    size: scene.kind.bytes(),
+                    burst: scene.burst,
+                };
+                let name = format!("counts{number}");
+                let all = (&*hypernic, &words[..]);
+                Self::Virtio(VirtioEnds::start(all, (&root, scratch), &name, shape)?)
+            }
+        })
+    }
+
+    fn fabric(&self) -> &Fabric {
+        match self {
+            Self::E1000(ends) => &ends.fabric,
+            Self::Vfs(ends) => &ends.fabric,
+            Self::Virtio(ends) => &ends.fabric,
+        }
+    }
+
+    /// What both drivers have cost; nothing is known of a driver that is not ours.
+    fn costs(&mut self) -> Option<[Costs; 2]> {
+        match self {
+            Self::E1000(ends) => Some(ends.guests.each_ref().map(|guest| guest.costs())),
+            Self::Vfs(ends) => Some(ends.guests.each_mut().map(|guest| guest.poll.costs())),
+            Self::Virtio(_) => None,
+        }
+    }
+
+    /// Sends for a while; frames that were received. What the daemon had counted before is told when frames flow.
+    fn run(
+        &mut self,
+        scene: &Scene,
+        seconds: f64,
+        begin: &dyn Fn(&Fabric) -> Result<()>,
+    ) -> Result<u64> {
+        let stream = Stream {
+            burst: scene.burst,
+            both_ways: false,
+            seconds,
+        };
+        match self {
+            Self::E1000(ends) => {
+                begin(&ends.fabric)?;
+                if scene.interrupts {
+                    return by_interrupt(ends, stream);
+                }
+                Ok(ends.run(stream)?.received)
+            }
+            Self::Vfs(ends) => {
+                begin(&ends.fabric)?;
+                Ok(ends.run(stream)?.received)
+            }
+            Self::Virtio(ends) => {
+                let (_, seen) = ends.run(seconds, begin)?;
+                Ok(seen.frames)
+            }
+        }
+    }
+
+    fn stop(&self) {
+        if let Self::Virtio(ends) = self {
+            ends.stop();
+        }
+    }
 }
 
 /// Runs the module.
@@ -95,89 +137,142 @@ pub fn estimate(options: &Options) -> f64 {
 /// When the daemon or its guests fail.
 pub fn run(options: &Options) -> Result<Report> {
     let mut page = Page::new("counts", "What a frame costs, counted");
-    let mut ends = Vec::new();
-    for scene in &SCENES {
-        ends.push(Ends::start(
-            &options.hypernic(),
-            scene.kind,
-            256,
-            &options.daemon(),
-        )?);
+    let scratch = machine::scratch()?;
+    let rig = Rig::prepare().map_err(rig::Error::from)?;
+    let (mut all, mut columns, mut absent) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, scene) in scenes().into_iter().enumerate() {
+        match Guests::start(options, (&rig, scratch.path()), number, &scene) {
+            Ok(guests) => {
+                columns.push(Column::new(scene.title.clone()));
+                all.push((scene, guests));
+            }
+            // A way that this daemon or this machine has not.
+            Err(why) if scene.optional() => {
+                eprintln!("  {} does not run here: {why}", scene.title);
+                absent.push((scene.title, why.to_string()));
+            }
+            Err(why) => return Err(why),
+        }
     }
     let mut quiet = options.quiet();
-    let mut columns: Vec<Column> = SCENES.iter().map(|s| Column::new(s.title)).collect();
-    eprint!("  {} scenes", SCENES.len());
-    in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
-        sample(&mut ends[i], &SCENES[i], seconds(options))
+    eprint!("  {} scenes", all.len());
+    in_turns(&mut quiet, rounds(options), &mut columns, |i| {
+        let (scene, guests) = &mut all[i];
+        sample(guests, scene, seconds(options))
     })?;
     eprintln!();
-    write(&mut page, &columns);
+    // Valgrind shall have the machine for itself.
+    drop(all);
+    page::write(&mut page, &columns, &absent);
     Ok(page.finish(&quiet))
 }
 
-fn sample(ends: &mut Ends, scene: &Scene, seconds: f64) -> Result<Reading> {
-    let before = ends.fabric.counters()?;
-    let costs = [ends.guests[0].costs(), ends.guests[1].costs()];
-    let cpu = ends.fabric.cpu();
-    let perf = Perf::start(ends.fabric.id())?;
-    let stream = Stream {
-        burst: scene.burst,
-        both_ways: false,
-        seconds,
-    };
-    let done = if scene.interrupts {
-        by_interrupt(ends, stream)?
-    } else {
-        let done = ends.run(stream)?;
-        (done.sent, done.received)
-    };
-    let counted = perf.finish()?;
-    let cpu = ends.fabric.cpu() - cpu;
-    let daemon = delta(&before, &ends.fabric.counters()?);
-    // What the sink took after the end was sent as well.
-    let frames = daemon.get("rx_frames").copied().unwrap_or(done.1).max(1);
-    let per = |n: u64| n as f64 / frames as f64;
-    let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|n| daemon.get(*n)).sum() };
-    let calls = daemon
-        .iter()
-        .filter(|(name, _)| {
-            let name = name.rsplit('.').next().unwrap_or(name);
-            name.ends_with("_calls") || ["syscalls", "irq_triggers", "inlet_sleeps"].contains(&name)
-        })
-        .map(|(_, n)| n)
-        .sum();
-    let [sender, receiver] = [0, 1].map(|i: usize| ends.guests[i].costs() - costs[i]);
-    let mut raw = json!({
-        "frames": frames, "sent": done.0, "seen_in_time": done.1,
-        "messages": per(sum(&["messages"])), "daemon_calls": per(calls),
-        "interrupts": per(sum(&["irq_triggers"])),
-        "register_reads": per(sum(&["region_reads"])), "register_writes": per(sum(&["region_writes"])),
-        "tx_descriptors": per(sum(&["tx_desc_fetched"])), "rx_descriptors": per(sum(&["rx_desc_fetched"])),
-        "wake_ups": per(sum(&["wake_ups"])),
-        "guest_calls": per(sender.syscalls + receiver.syscalls),
-        "guest_messages": per(sender.messages + receiver.messages),
-        "daemon_ns": cpu * 1e9 / frames as f64,
-        "daemon": daemon,
+/// What had been counted when frames began to flow.
+struct Begun {
+    counters: BTreeMap<String, u64>,
+    cpu: f64,
+    perf: Perf,
+}
+
+fn sample(guests: &mut Guests, scene: &Scene, seconds: f64) -> Result<Reading> {
+    let costs = guests.costs();
+    let begun = std::cell::RefCell::new(None);
+    let seen = guests.run(scene, seconds, &|fabric| {
+        let perf = Perf::start(fabric.id())?;
+        *begun.borrow_mut() = Some(Begun {
+            counters: fabric.counters()?,
+            cpu: fabric.cpu(),
+            perf,
+        });
+        Ok(())
+    })?;
+    let begun = begun.into_inner();
+    let begun = begun.ok_or_else(|| Error::Usage("nothing has begun".to_owned()))?;
+    let cpu = guests.fabric().cpu() - begun.cpu;
+    let daemon = delta(&begun.counters, &guests.fabric().counters()?);
+    let counted = begun.perf.finish();
+    guests.stop();
+    let drivers = costs.zip(guests.costs()).map(|(before, after)| {
+        let [a, b] = [0, 1].map(|i: usize| after[i] - before[i]);
+        (a.syscalls + b.syscalls, a.messages + b.messages)
     });
-    for (event, n) in counted {
-        raw["perf"][event] = json!(per(n));
-    }
     Ok(Reading {
-        value: cpu * 1e9 / frames as f64,
-        raw,
+        value: cpu * 1e9 / frames(&daemon, seen) as f64,
+        raw: raw(&daemon, seen, cpu, drivers, &counted),
     })
 }
 
+fn frames(daemon: &BTreeMap<String, u64>, seen: u64) -> u64 {
+    // What the sink took after the end was sent as well.
+    daemon.get("rx_frames").copied().unwrap_or(seen).max(1)
+}
+
+/// A sample's raw data, each figure per frame that was received.
+fn raw(
+    daemon: &BTreeMap<String, u64>,
+    seen: u64,
+    cpu: f64,
+    drivers: Option<(u64, u64)>,
+    counted: &BTreeMap<String, u64>,
+) -> Value {
+    let frames = frames(daemon, seen);
+    let per = |n: u64| n as f64 / frames as f64;
+    let of = |name: &str| daemon.get(name).copied().unwrap_or(0);
+    let sum = |names: &[&str]| -> u64 { names.iter().map(|name| of(name)).sum() };
+    // Of every part: "port.syscalls" is a port's.
+    let calls = daemon
+        .iter()
+        .filter(|(name, _)| CALLS.contains(&name.rsplit('.').next().unwrap_or(name)))
+        .map(|(_, n)| n)
+        .sum();
+    let kicks = of("kicks");
+    let fifo = per(sum(&["rx_no_buffer", "rx_rationed"]));
+    let lent = per(of("rx_leased"));
+    let sent = of("tx_frames").max(1);
+    let mut raw = json!({
+        "frames": frames, "seen_in_time": seen,
+        "messages": per(of("messages")), "kicks": per(kicks), "daemon_calls": per(calls),
+        "interrupts": per(sum(&["irq_triggers", "calls"])), "doorbells": per(of("doorbells")),
+        "register_reads": per(of("region_reads")), "register_writes": per(of("region_writes")),
+        "tx_descriptors": per(of("tx_desc_fetched")), "rx_descriptors": per(of("rx_desc_fetched")),
+        "wake_ups": per(of("wake_ups")),
+        // A driver that is not ours makes one call a kick; what it does besides is not known.
+        "guest_calls": per(drivers.map_or(kicks, |(calls, _)| calls)),
+        "guest_messages": drivers.map(|(_, messages)| per(messages)),
+        "daemon_ns": cpu * 1e9 / frames as f64,
+        "work_ns": work_seconds(daemon).map(|work| work * 1e9 / frames as f64),
+        "fifo": fifo, "lent": lent, "direct": (1.0 - fifo - lent).max(0.0),
+        "lost": sent.saturating_sub(frames) as f64 / sent as f64,
+        "waits": per(of("rx_back_pressure")),
+        "daemon": daemon,
+    });
+    for (event, n) in counted {
+        raw["perf"][event] = json!(per(*n));
+    }
+    raw
+}
+
+/// The daemon's counters of its own system calls; each kick that it hears and each interrupt over vhost-user is one.
+const CALLS: [&str; 9] = [
+    "recv_calls",
+    "send_calls",
+    "poll_calls",
+    "timer_calls",
+    "syscalls",
+    "irq_triggers",
+    "inlet_sleeps",
+    "kicks",
+    "calls",
+];
+
 /// The receiver sleeps until the device says that something came.
-fn by_interrupt(ends: &mut Ends, stream: Stream) -> Result<(u64, u64)> {
+fn by_interrupt(ends: &mut Ends, stream: Stream) -> Result<u64> {
     let [a, b] = &mut ends.guests;
-    let (mut sent, mut received) = (0, 0);
+    let mut received = 0;
     let until = Instant::now() + Duration::from_secs_f64(stream.seconds);
     while Instant::now() < until {
-        sent += u64::from(
-            a.send(stream.burst, |_, _| TxFrame::plain(60))
-                .map_err(driver)?,
-        );
+        a.send(stream.burst, |_, _| TxFrame::plain(60))
+            .map_err(driver)?;
         b.wait(Duration::from_millis(20)).map_err(driver)?;
         loop {
             let came = b.receive(256, |_| {}).map_err(driver)?;
@@ -187,142 +282,52 @@ fn by_interrupt(ends: &mut Ends, stream: Stream) -> Result<(u64, u64)> {
             received += u64::from(came);
         }
     }
-    Ok((sent, received))
-}
-
-/// `perf stat` of a process, where it is there and allowed.
-struct Perf {
-    running: Option<(Daemon, tempfile::TempDir)>,
-}
-
-impl Perf {
-    fn start(id: u32) -> Result<Self> {
-        let dir = tempfile::tempdir().map_err(Error::io("make a scratch folder"))?;
-        let mut perf = Daemon::command("perf");
-        perf.args(["stat", "-x;", "-e", &EVENTS.join(",")]);
-        perf.args(["-e", CALLS, "-p", &id.to_string(), "-o"]);
-        perf.arg(dir.path().join("out"));
-        let running = Daemon::start("perf", perf, dir.path().join("log")).ok();
-        // It needs a moment to attach.
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(Self {
-            running: running.map(|r| (r, dir)),
-        })
-    }
-
-    /// What it counted; what it does not support is left out.
-    fn finish(self) -> Result<BTreeMap<String, u64>> {
-        let Some((mut perf, dir)) = self.running else {
-            return Ok(BTreeMap::new());
-        };
-        let ended = perf.signal(rustix::process::Signal::INT).is_ok()
-            && perf.wait_exit(Duration::from_secs(10)).is_ok();
-        let text = std::fs::read_to_string(dir.path().join("out")).unwrap_or_default();
-        Ok(if ended {
-            events(&text)
-        } else {
-            BTreeMap::new()
-        })
-    }
-}
-
-/// Lines of `perf stat -x;`: count, unit, event, ...
-fn events(text: &str) -> BTreeMap<String, u64> {
-    text.lines()
-        .filter_map(|line| {
-            let mut fields = line.split(';');
-            let count = fields.next()?.parse().ok()?;
-            Some((fields.nth(1)?.to_owned(), count))
-        })
-        .collect()
-}
-
-fn write(page: &mut Page, columns: &[Column]) {
-    page.text(
-        "Two poll-mode guests of one daemon, one sends to the other; each figure is per frame that the receiver got (medians over \
-         rounds). Messages, interrupts and register accesses are the daemon's own counters, a guest's system calls its driver's; the \
-         kernel's count of the daemon's system calls (`perf stat -e raw_syscalls:sys_enter`) is in brackets where perf is there.",
-    );
-    let field = |column: &Column, pick: &dyn Fn(&Value) -> Option<f64>| -> Option<f64> {
-        let values: Vec<f64> = column.readings().filter_map(|r| pick(&r.raw)).collect();
-        Summary::of(&values).map(|s| s.median)
-    };
-    let shown = |value: Option<f64>| value.map_or("–".to_owned(), figure);
-    let mut rows = Vec::new();
-    for column in columns {
-        let of = |name: &str| shown(field(column, &|r| r[name].as_f64()));
-        let kernel = field(column, &|r| r["perf"][CALLS].as_f64());
-        rows.push(vec![
-            column.id.clone(),
-            of("messages"),
-            format!(
-                "{}{}",
-                of("daemon_calls"),
-                kernel.map_or(String::new(), |k| format!(" ({})", figure(k)))
-            ),
-            of("guest_calls"),
-            of("interrupts"),
-            of("register_reads"),
-            of("register_writes"),
-            of("tx_descriptors"),
-            of("rx_descriptors"),
-            of("daemon_ns"),
-        ]);
-    }
-    page.table(
-        &[
-            "",
-            "messages",
-            "system calls, daemon",
-            "guests' drivers",
-            "interrupts",
-            "register reads",
-            "writes",
-            "descriptors sent",
-            "received",
-            "daemon's processor time, ns",
-        ],
-        &rows,
-    );
-    page.heading("Cache lines and copies");
-    crate::lines::write(page);
-    let have = columns
-        .iter()
-        .any(|c| c.readings().any(|r| r.raw["perf"][EVENTS[0]].is_number()));
-    if have {
-        let rows: Vec<Vec<String>> = columns
-            .iter()
-            .map(|column| {
-                let mut row = vec![column.id.clone()];
-                row.extend(
-                    EVENTS
-                        .iter()
-                        .map(|event| shown(field(column, &|r| r["perf"][*event].as_f64()))),
-                );
-                row
-            })
-            .collect();
-        let mut head = vec!["per frame, user space"];
-        head.extend(EVENTS);
-        page.table(&head, &rows);
-    } else {
-        page.text(
-            "Misses are not measured: this machine gives no hardware counters (`perf stat` says that they are not supported).",
-        );
-    }
-    let data: Vec<Value> = columns.iter().map(Column::json).collect();
-    page.data("scenes", data);
+    Ok(received)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn daemon(counted: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        counted.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect()
+    }
+
     #[test]
-    fn what_perf_does_not_support_is_left_out() {
-        let text = "# started\n\n<not supported>;;cache-misses:u;0;100.00;;\n1234;;raw_syscalls:sys_enter;99;100.00;;\n";
-        let found = events(text);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[CALLS], 1234);
+    fn each_frame_went_one_way_and_what_was_sent_and_never_came_is_lost() {
+        let counted = daemon(&[
+            ("tx_frames", 1000),
+            ("rx_frames", 800),
+            ("rx_no_buffer", 200),
+            ("rx_leased", 80),
+        ]);
+        let raw = raw(&counted, 790, 0.001, None, &BTreeMap::new());
+        let of = |name: &str| raw[name].as_f64().unwrap();
+        assert_eq!((of("fifo"), of("lent"), of("lost")), (0.25, 0.1, 0.2));
+        assert!((of("direct") - 0.65).abs() < 1e-9);
+        assert_eq!((of("frames"), of("daemon_ns")), (800.0, 1250.0));
+    }
+
+    #[test]
+    fn calls_of_every_part_are_added_and_interrupts_of_queues_are_none() {
+        let counted = daemon(&[
+            ("rx_frames", 10),
+            ("recv_calls", 20),
+            ("worker.poll_calls", 5),
+            ("kicks", 10),
+            ("queue_calls", 1000),
+        ]);
+        let raw = raw(&counted, 10, 0.0, None, &BTreeMap::new());
+        assert_eq!(raw["daemon_calls"].as_f64(), Some(3.5));
+        assert_eq!(raw["guest_calls"].as_f64(), Some(1.0));
+        assert!(raw["guest_messages"].is_null());
+    }
+
+    #[test]
+    fn a_driver_of_ours_knows_what_it_has_called() {
+        let counted = daemon(&[("rx_frames", 10), ("kicks", 99)]);
+        let raw = raw(&counted, 10, 0.0, Some((20, 30)), &BTreeMap::new());
+        assert_eq!(raw["guest_calls"].as_f64(), Some(2.0));
+        assert_eq!(raw["guest_messages"].as_f64(), Some(3.0));
     }
 }

@@ -13,13 +13,50 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::flow::{self, Way};
 use crate::{load, machine};
+
+pub use crate::flow::{Stream, Streamed};
 
 /// The limit of things that take a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
 /// A guest's side of a NIC.
 pub type Guest = Poll<SocketBus>;
+
+/// How a driver tells its NIC of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bell {
+    /// Writes of tail registers, each a message.
+    Trap,
+    /// The same registers, in a page of memory that the NIC looks at.
+    Page,
+    /// A Communication Status Block.
+    Csb,
+}
+
+impl Bell {
+    /// Words for a daemon whose NICs are told so.
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Trap => &[],
+            Self::Page => &["--doorbell", "page"],
+            Self::Csb => &["--csb"],
+        }
+    }
+
+    /// Plugs a driver in that tells so.
+    ///
+    /// # Errors
+    /// When there is no NIC, or it shares no doorbells.
+    pub fn connect(self, socket: &Path) -> std::result::Result<SocketBus, drivers::BusError> {
+        let mut bus = SocketBus::connect(socket)?;
+        if self == Self::Page {
+            bus.share_pages()?;
+        }
+        Ok(bus)
+    }
+}
 
 /// A running daemon.
 pub struct Fabric {
@@ -139,8 +176,17 @@ impl Fabric {
     /// # Errors
     /// When the daemon refuses it.
     pub fn guest(&self, number: usize, config: &PollConfig) -> Result<Guest> {
+        self.guest_by(number, config, Bell::Trap)
+    }
+
+    /// The same with a driver that tells its NIC of frames in this way.
+    ///
+    /// # Errors
+    /// When the daemon refuses it, or shares no doorbells.
+    pub fn guest_by(&self, number: usize, config: &PollConfig, bell: Bell) -> Result<Guest> {
         let refused = |what: String| Error::Usage(format!("guest {number}: {what}"));
-        let bus = SocketBus::connect(socket(self.dir.path(), number))
+        let bus = bell
+            .connect(&socket(self.dir.path(), number))
             .map_err(|e| refused(e.to_string()))?;
         Guest::new(bus, config).map_err(|e| refused(e.to_string()))
     }
@@ -302,7 +348,10 @@ impl Traffic {
     }
 
     /// Its bytes, and what its descriptor says.
-    fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
+    ///
+    /// # Errors
+    /// None but this program's own.
+    pub fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
         let mut bytes = load::frame(0, self.bytes(), false, from, to);
         let mut frame = TxFrame::plain(self.bytes() as u32);
         if self == Self::Tso {
@@ -353,38 +402,8 @@ pub struct Ends {
     frame: TxFrame,
 }
 
-/// How a stream runs.
-#[derive(Debug, Clone, Copy)]
-pub struct Stream {
-    /// Frames queued before the tail is written.
-    pub burst: u32,
-    /// The other way at the same time.
-    pub both_ways: bool,
-    /// How long.
-    pub seconds: f64,
-}
-
-/// What a stream did.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Streamed {
-    /// Frames queued.
-    pub sent: u64,
-    /// Frames received.
-    pub received: u64,
-    /// Seconds it took.
-    pub seconds: f64,
-}
-
 impl Ends {
-    /// Starts a daemon on the second processor and two guests.
-    ///
-    /// # Errors
-    /// When they do not come up.
-    pub fn start(hypernic: &Path, kind: Traffic, ring: u32, options: &[String]) -> Result<Self> {
-        Self::start_on(hypernic, kind, ring, options, true)
-    }
-
-    /// The same with the daemon wherever the kernel puts it, unless it is `pinned`.
+    /// Starts a daemon on the second processor, or wherever the kernel puts it unless it is `pinned`, and two guests.
     ///
     /// # Errors
     /// When they do not come up.
@@ -396,37 +415,46 @@ impl Ends {
         pinned: bool,
     ) -> Result<Self> {
         let core = pinned.then_some(machine::cores().1);
-        Self::start_with(hypernic, kind, config(kind, ring), options, core)
+        Self::start_with(
+            (hypernic, options, core),
+            kind,
+            config(kind, ring),
+            Bell::Trap,
+        )
     }
 
-    /// The same with drivers that have a Communication Status Block in place of tail registers.
+    /// The same with drivers that tell their NICs of frames in this way.
     ///
     /// # Errors
-    /// When they do not come up.
-    pub fn start_csb(
+    /// When they do not come up, or this model has no such way.
+    pub fn start_by(
         hypernic: &Path,
         kind: Traffic,
         ring: u32,
         options: &[String],
+        bell: Bell,
     ) -> Result<Self> {
         let mut options = options.to_vec();
-        options.push("--csb".to_owned());
-        let setup = PollConfig {
-            csb: true,
-            ..config(kind, ring)
-        };
-        Self::start_with(hypernic, kind, setup, &options, Some(machine::cores().1))
+        options.extend(bell.words().iter().map(|&word| word.to_owned()));
+        let core = Some(machine::cores().1);
+        Self::start_with((hypernic, &options, core), kind, config(kind, ring), bell)
     }
 
     fn start_with(
-        hypernic: &Path,
+        (hypernic, options, core): (&Path, &[String], Option<usize>),
         kind: Traffic,
         setup: PollConfig,
-        options: &[String],
-        core: Option<usize>,
+        bell: Bell,
     ) -> Result<Self> {
         let fabric = Fabric::start(hypernic, 2, "switch:lan", options, core)?;
-        let mut guests = [fabric.guest(0, &setup)?, fabric.guest(1, &setup)?];
+        let setup = PollConfig {
+            csb: bell == Bell::Csb,
+            ..setup
+        };
+        let mut guests = [
+            fabric.guest_by(0, &setup, bell)?,
+            fabric.guest_by(1, &setup, bell)?,
+        ];
         for (i, guest) in guests.iter_mut().enumerate() {
             aim(guest, kind, mac(i), mac(1 - i))?;
         }
@@ -450,58 +478,30 @@ impl Ends {
     /// When the device is gone or writes back nonsense.
     pub fn run(&mut self, stream: Stream) -> Result<Streamed> {
         let frame = self.frame;
-        let ends = &mut self.guests;
-        std::thread::scope(|scope| {
-            let work = scope.spawn(move || {
-                machine::pin(machine::cores().0);
-                flow(ends, frame, stream)
-            });
-            work.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        flow::run(
+            &mut self.guests.each_mut().map(|guest| Aimed { guest, frame }),
+            stream,
+        )
     }
 }
 
-/// One round of a direction: a burst out, what has come in. Gives both counts.
-fn way(from: &mut Guest, to: &mut Guest, frame: TxFrame, burst: u32) -> Result<(u64, u64)> {
-    let sent = from.send(burst, |_, _| frame).map_err(driver)?;
-    let received = to.receive(512, |_| {}).map_err(driver)?;
-    Ok((sent.into(), received.into()))
+/// A guest with what it sends.
+struct Aimed<'g> {
+    guest: &'g mut Guest,
+    frame: TxFrame,
 }
 
-fn flow(guests: &mut [Guest; 2], frame: TxFrame, stream: Stream) -> Result<Streamed> {
-    let [a, b] = guests;
-    let start = Instant::now();
-    let until = start + Duration::from_secs_f64(stream.seconds);
-    let mut done = Streamed::default();
-    let mut idle = 0;
-    while Instant::now() < until {
-        let (mut sent, mut received) = way(a, b, frame, stream.burst)?;
-        if stream.both_ways {
-            let (out, back) = way(b, a, frame, stream.burst)?;
-            sent += out;
-            received += back;
-        }
-        done.sent += sent;
-        done.received += received;
-        idle = if sent + received == 0 { idle + 1 } else { 0 };
-        if idle > 32 {
-            // Another thread on this processor may hold what we wait for.
-            std::thread::yield_now();
-        }
+impl Way for Aimed<'_> {
+    #[inline]
+    fn send(&mut self, burst: u32) -> Result<u32> {
+        let frame = self.frame;
+        self.guest.send(burst, |_, _| frame).map_err(driver)
     }
-    done.seconds = start.elapsed().as_secs_f64();
-    // What is still under way is neither this sample's nor the next one's.
-    let mut quiet = 0;
-    while quiet < 20 {
-        let came =
-            a.receive(512, |_| {}).map_err(driver)? + b.receive(512, |_| {}).map_err(driver)?;
-        quiet = if came == 0 { quiet + 1 } else { 0 };
-        if came == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+
+    #[inline]
+    fn receive(&mut self, most: u32) -> Result<u32> {
+        self.guest.receive(most, |_| {}).map_err(driver)
     }
-    Ok(done)
 }
 
 #[cfg(test)]

@@ -64,13 +64,47 @@ const SCENES: [Scene; 6] = [
     },
 ];
 
+/// Who writes or reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// A guest of ours that sends what once was put into its buffers.
+    Ours,
+    /// A guest of ours that writes each frame anew before it sends it, as programs do.
+    OursAnew,
+    /// A program that writes one buffer again and again, or reads.
+    Bare,
+    /// A program that writes frames that the other processor has just written, as a guest's are.
+    BareCold,
+}
+
+impl Who {
+    fn id(self) -> &'static str {
+        match self {
+            Self::Ours => "hypernic",
+            Self::OursAnew => "hypernic, written anew",
+            Self::Bare => "bare",
+            Self::BareCold => "bare, cold",
+        }
+    }
+}
+
+impl Scene {
+    fn who(&self) -> &'static [Who] {
+        match self.back {
+            false => &[Who::Ours, Who::OursAnew, Who::Bare, Who::BareCold],
+            true => &[Who::Ours, Who::Bare],
+        }
+    }
+}
+
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.4 } else { 1.0 }
 }
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    5.0 + (SCENES.len() * 2 * options.rounds()) as f64 * (seconds(options) + 0.3)
+    let columns: usize = SCENES.iter().map(|s| s.who().len()).sum();
+    5.0 + (columns * options.rounds()) as f64 * (seconds(options) + 0.3)
 }
 
 /// A namespace with a bridge of two TAPs: one written by a generator, the other a guest's or a reader's.
@@ -142,7 +176,8 @@ impl Ours {
         })
     }
 
-    fn send(&mut self, seconds: f64) -> Result<Reading> {
+    /// `anew`: the guest writes each frame before it sends it.
+    fn send(&mut self, seconds: f64, anew: bool) -> Result<Reading> {
         machine::pin_process(self.fabric.id(), machine::cores().1);
         let (cpu, before) = (self.fabric.cpu(), self.taps.taken()?);
         let kind = self.kind;
@@ -153,9 +188,15 @@ impl Ours {
                 machine::pin(machine::cores().0);
                 let until = Instant::now() + Duration::from_secs_f64(seconds);
                 let burst = if kind == Traffic::Tso { 4 } else { 64 };
-                let frame = kind.frame()?;
+                let (bytes, frame) = kind.make(load::ENDS[1], load::ENDS[0])?;
                 while Instant::now() < until {
-                    if guest.send(burst, |_, _| frame).map_err(driver)? == 0 {
+                    let sent = guest.send(burst, |_, buffer| {
+                        if anew {
+                            buffer.write(0, &bytes);
+                        }
+                        frame
+                    });
+                    if sent.map_err(driver)? == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -233,7 +274,7 @@ impl Ours {
 }
 
 /// Bare writes or reads, by this program inside the namespace.
-fn bare(taps: &BridgedTaps, scene: Scene, seconds: f64) -> Result<Reading> {
+fn bare(taps: &BridgedTaps, scene: Scene, cold: bool, seconds: f64) -> Result<Reading> {
     let command = taps.netns.command(myself()?);
     let mut words = if scene.back {
         vec!["read", TAPS[0], TAPS[1]]
@@ -242,6 +283,9 @@ fn bare(taps: &BridgedTaps, scene: Scene, seconds: f64) -> Result<Reading> {
     };
     if scene.gso {
         words.push("--gso");
+    }
+    if cold {
+        words.push("--cold");
     }
     let answer = load(command, &words, scene.size, seconds)?;
     let count = if scene.back { "received" } else { "sent" };
@@ -269,43 +313,57 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut quiet = options.quiet();
     let mut results = Vec::new();
     for (at, scene) in SCENES.into_iter().enumerate() {
-        let mut columns = [Column::new("hypernic"), Column::new("bare")];
+        let who = scene.who();
+        let mut columns: Vec<Column> = who.iter().map(|w| Column::new(w.id())).collect();
         eprint!("  {}", scene.title);
-        in_turns(&mut quiet, options.rounds(), &mut columns, |i| match i {
-            0 if scene.back => ours[at % 3].receive(scene, seconds(options)),
-            0 => ours[at % 3].send(seconds(options)),
-            _ => bare(&raw, scene, seconds(options)),
+        in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
+            match who[i] {
+                Who::Ours if scene.back => ours[at % 3].receive(scene, seconds(options)),
+                Who::Ours => ours[at % 3].send(seconds(options), false),
+                Who::OursAnew => ours[at % 3].send(seconds(options), true),
+                Who::Bare => bare(&raw, scene, false, seconds(options)),
+                Who::BareCold => bare(&raw, scene, true, seconds(options)),
+            }
         })?;
-        eprintln!(
-            " {} and {} Gbit/s",
-            figure(columns[0].median()),
-            figure(columns[1].median())
-        );
+        for column in &columns {
+            eprint!(", {} {}", column.id, figure(column.median()));
+        }
+        eprintln!(" Gbit/s");
         results.push((scene, columns));
     }
     write(&mut page, &results);
     Ok(page.finish(&quiet))
 }
 
-fn write(page: &mut Page, results: &[(Scene, [Column; 2])]) {
+/// A scene with a column for each of [`Scene::who`].
+type Results = [(Scene, Vec<Column>)];
+
+fn write(page: &mut Page, results: &Results) {
     page.text(
         "Ours: a poll-mode guest on one processor, the daemon on the other, a TAP at a bridge. Bare: the same frames by one `write` or \
-         `read` each of a TAP made alike, by a program of its own. From the TAP, a generator writes into a second TAP of the same bridge; \
-         for ours that makes three at work on two processors where there are only two, so look at the figure per core as well, \
-         which is bits over the daemon's processor time. A frame of 64 KiB counts whole at the TAP and as segments of 1514 bytes at \
-         the guest. Medians over rounds (smallest–largest).",
+         `read` each of a TAP made alike, by a program of its own. A frame of 64 KiB counts whole at the TAP and as segments of 1514 \
+         bytes at the guest. Medians over rounds (smallest–largest).",
+    );
+    let of = |column: &Column, name: &str| {
+        let values: Vec<f64> = column
+            .readings()
+            .filter_map(|r| r.raw[name].as_f64())
+            .collect();
+        figure(rig::paired::median(&values).unwrap_or(f64::NAN))
+    };
+    write_to(page, results, &of);
+    page.heading("From the TAP");
+    page.text(
+        "A generator writes into a second TAP of the same bridge; for ours that makes three at work on two processors where there \
+         are only two, so look at the figure per core as well, which is bits over the daemon's processor time.",
     );
     let rows: Vec<Vec<String>> = results
         .iter()
-        .map(|(scene, [ours, bare])| {
-            let of = |column: &Column, name: &str| {
-                let values: Vec<f64> = column
-                    .readings()
-                    .filter_map(|r| r.raw[name].as_f64())
-                    .collect();
-                figure(rig::paired::median(&values).unwrap_or(f64::NAN))
+        .filter_map(|(scene, columns)| {
+            let [ours, bare] = &columns[..] else {
+                return None;
             };
-            vec![
+            Some(vec![
                 scene.title.to_owned(),
                 ours.words(),
                 of(ours, "mpps"),
@@ -313,7 +371,7 @@ fn write(page: &mut Page, results: &[(Scene, [Column; 2])]) {
                 bare.words(),
                 of(bare, "mpps"),
                 ours.over(bare).map_or("–".to_owned(), |r| r.words()),
-            ]
+            ])
         })
         .collect();
     page.table(
@@ -328,7 +386,74 @@ fn write(page: &mut Page, results: &[(Scene, [Column; 2])]) {
         ],
         &rows,
     );
-    let bars = results.iter().filter_map(|(scene, [ours, bare])| {
+    write_plot(page, results);
+    let data: Vec<Value> = results
+        .iter()
+        .map(|(scene, columns)| {
+            json!({"scene": scene.title, "columns": columns.iter().map(Column::json).collect::<Vec<_>>()})
+        })
+        .collect();
+    page.data("scenes", data);
+}
+
+fn write_to(page: &mut Page, results: &Results, of: &dyn Fn(&Column, &str) -> String) {
+    page.heading("To the TAP");
+    page.text(
+        "*Warm*: the program writes one buffer again and again, which stays in its processor's cache. *Cold*: each frame has just been \
+         written by the other processor, into as many buffers as the guest has; the kernel's copy fetches it from there. \
+         *Written anew*: our guest writes each frame before it sends it, as programs do; otherwise it sends what was put into its \
+         buffers once. Compare cold with written anew: both copy frames that lie in the other processor's cache.",
+    );
+    let ratio = |a: &Column, b: &Column| a.over(b).map_or("–".to_owned(), |r| r.words());
+    let rows: Vec<Vec<String>> = results
+        .iter()
+        .filter_map(|(scene, columns)| {
+            let [ours, anew, warm, cold] = &columns[..] else {
+                return None;
+            };
+            Some(vec![
+                scene.title.to_owned(),
+                ours.words(),
+                of(ours, "mpps"),
+                of(ours, "gbit_per_core"),
+                anew.words(),
+                warm.words(),
+                cold.words(),
+                ratio(ours, warm),
+                ratio(anew, cold),
+                ratio(cold, warm),
+            ])
+        })
+        .collect();
+    page.table(
+        &[
+            "",
+            "ours, Gbit/s",
+            "Mpps",
+            "Gbit/s per core of the daemon",
+            "ours, written anew",
+            "bare, warm",
+            "bare, cold",
+            "ours / warm",
+            "written anew / cold",
+            "cold / warm",
+        ],
+        &rows,
+    );
+}
+
+/// What of each scene is compared in the plot.
+fn compared(columns: &[Column]) -> Option<(&Column, &Column)> {
+    match columns {
+        [_, anew, _, cold] => Some((anew, cold)),
+        [ours, bare] => Some((ours, bare)),
+        _ => None,
+    }
+}
+
+fn write_plot(page: &mut Page, results: &Results) {
+    let bars = results.iter().filter_map(|(scene, columns)| {
+        let (ours, bare) = compared(columns)?;
         let ratio = ours.over(bare)?;
         Some(Bar {
             name: scene.title.replace(" of TCP", ""),
@@ -339,15 +464,8 @@ fn write(page: &mut Page, results: &[(Scene, [Column; 2])]) {
     });
     page.plot(plot::bars(
         "ratios",
-        "Ours over bare writes and reads",
+        "Ours over bare writes (both cold) and reads",
         "ours / bare",
         bars.collect(),
     ));
-    let data: Vec<Value> = results
-        .iter()
-        .map(|(scene, columns)| {
-            json!({"scene": scene.title, "columns": columns.iter().map(Column::json).collect::<Vec<_>>()})
-        })
-        .collect();
-    page.data("scenes", data);
 }

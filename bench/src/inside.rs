@@ -8,6 +8,7 @@
 
 pub mod fleet;
 pub mod realtek;
+pub mod virtio;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

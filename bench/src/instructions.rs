@@ -9,6 +9,7 @@ use std::process::Command;
 use crate::error::{Error, Result};
 use crate::inside::Pair;
 use crate::inside::realtek::RealtekPair;
+use crate::inside::virtio::{Rings, VirtioPair, VirtioSpec};
 use crate::spec::{Mix, Spec};
 
 /// The word that prints the table; with a case and a number of bursts behind it, what is counted.
@@ -175,6 +176,73 @@ fn mixed(name: &'static str, mix: Mix, vf: bool) -> (&'static str, Spec) {
     (name, Spec { vf, ..spec })
 }
 
+/// What runs between two virtio-nets.
+fn virtio() -> Vec<(String, VirtioSpec)> {
+    let mut all = Vec::new();
+    let kinds = [
+        Rings::Split,
+        Rings::SplitInOrder,
+        Rings::Packed,
+        Rings::PackedInOrder,
+    ];
+    for rings in kinds {
+        let mut add = |what: &str, spec| {
+            all.push((format!("virtio-net {}, {what}", rings.words()), spec));
+        };
+        for (what, burst) in [
+            ("one by one", 1),
+            ("bursts of 32", 32),
+            ("bursts of 128", 128),
+        ] {
+            let spec = VirtioSpec::frames(60, burst, rings);
+            add(&format!("60 bytes, {what}"), spec);
+        }
+        add(
+            "1514 bytes, bursts of 32",
+            VirtioSpec::frames(1514, 32, rings),
+        );
+        add("imix, bursts of 32", VirtioSpec::imix(32, rings));
+        for (what, buffer) in [("64 KiB", 1 << 16), ("4 KiB", 4096)] {
+            let spec = VirtioSpec::segments(4, rings, buffer);
+            add(&format!("64 KiB of TSO, buffers of {what}"), spec);
+        }
+    }
+    all
+}
+
+/// What is counted.
+enum Case {
+    /// Two 82540EMs or VFs.
+    Intel(Spec),
+    /// Two RTL8168Cs; of their drivers only the part that is no part of a NIC.
+    Realtek(Spec, bool),
+    /// Two virtio-nets; the same.
+    Virtio(VirtioSpec, bool),
+}
+
+/// All rows. What the drivers do themselves, where that is much, is counted behind them.
+fn rows() -> Vec<(String, Case)> {
+    let intel = cases().into_iter();
+    let mut all: Vec<_> = intel.map(|(n, s)| (n.to_owned(), Case::Intel(s))).collect();
+    let realtek = |drivers: bool| {
+        let one = move |(n, s): (&str, Spec)| (named(n, drivers), Case::Realtek(s, drivers));
+        realtek().into_iter().map(one)
+    };
+    let virtio = |drivers: bool| {
+        let one =
+            move |(n, s): (String, VirtioSpec)| (named(&n, drivers), Case::Virtio(s, drivers));
+        virtio().into_iter().map(one)
+    };
+    all.extend(realtek(false).chain(realtek(true)));
+    all.extend(virtio(false).chain(virtio(true)));
+    all
+}
+
+fn named(name: &str, drivers: bool) -> String {
+    let behind = if drivers { ": drivers" } else { "" };
+    format!("{name}{behind}")
+}
+
 /// The table, of it what begins with a name, or with a case and a number of bursts what is counted for it.
 ///
 /// # Errors
@@ -183,28 +251,14 @@ pub fn run(words: &[&str]) -> Result<()> {
     if let [case, bursts] = words {
         return bursts_of(case, bursts);
     }
-    println!("{:<50} instructions per frame", "between two guests");
+    println!("{:<60} instructions per frame", "between two guests");
     let wanted = words.first().copied().unwrap_or_default();
-    for (name, count) in table(&|name| name.starts_with(wanted)) {
-        println!("{name:<50} {:>8.1}", count?);
+    for (case, (name, _)) in rows().iter().enumerate() {
+        if name.starts_with(wanted) {
+            println!("{name:<60} {:>8.1}", each(case)?);
+        }
     }
     Ok(())
-}
-
-/// The wanted rows of the table, counted when they are asked for.
-fn table(wanted: &dyn Fn(&str) -> bool) -> impl Iterator<Item = (String, Result<f64>)> {
-    let (intel, realtek) = (cases(), realtek());
-    // What the drivers of the last do themselves is counted behind them, and is no part of a NIC.
-    let names = intel.iter().chain(&realtek).chain(&realtek);
-    let drivers = intel.len() + realtek.len();
-    let rows = names
-        .enumerate()
-        .map(|(case, (name, _))| match case < drivers {
-            true => (case, (*name).to_owned()),
-            false => (case, format!("{name}: drivers")),
-        });
-    let rows: Vec<_> = rows.filter(|(_, name)| wanted(name)).collect();
-    rows.into_iter().map(|(case, name)| (name, each(case)))
 }
 
 /// Instructions of a case for each frame.
@@ -219,23 +273,25 @@ fn bursts_of(case: &str, bursts: &str) -> Result<()> {
     let (Ok(case), Ok(bursts)) = (case.parse::<usize>(), bursts.parse::<u32>()) else {
         return Err(none());
     };
-    let intel = cases();
-    let arrived = match intel.get(case) {
-        Some((_, spec)) => {
-            let mut pair = Pair::new(*spec);
+    let (_, case) = rows().into_iter().nth(case).ok_or_else(none)?;
+    let arrived: u64 = match case {
+        Case::Intel(spec) => {
+            let mut pair = Pair::new(spec);
             (0..bursts).for_each(|_| pair.burst());
             pair.arrived()
         }
-        None => {
-            let realtek = realtek();
-            let case = case - intel.len();
-            let drivers = case / realtek.len();
-            let (_, spec) = realtek.get(case % realtek.len()).ok_or_else(none)?;
-            if drivers > 1 {
-                return Err(none());
+        Case::Realtek(spec, drivers) => {
+            let mut pair = RealtekPair::new(spec);
+            if drivers {
+                (0..bursts).map(|_| pair.drive()).sum()
+            } else {
+                (0..bursts).for_each(|_| pair.burst());
+                pair.arrived()
             }
-            let mut pair = RealtekPair::new(*spec);
-            if drivers == 1 {
+        }
+        Case::Virtio(spec, drivers) => {
+            let mut pair = VirtioPair::new(spec);
+            if drivers {
                 (0..bursts).map(|_| pair.drive()).sum()
             } else {
                 (0..bursts).for_each(|_| pair.burst());

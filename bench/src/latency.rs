@@ -3,7 +3,7 @@
 //!
 //! The distributions of the nearest peer's thesis (figures 6.2 and 6.3) are at 10 000 and 100 000 packets a second.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -16,10 +16,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, delta, driver, mac};
 use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
+use crate::peers::work_seconds;
 use crate::plot::{self, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
@@ -117,6 +118,9 @@ pub fn run(options: &Options) -> Result<Report> {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
         let length = seconds(options);
         in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
+            let before = (CASES[i] == Case::Alone)
+                .then(|| fabric.counters())
+                .transpose()?;
             let found = on_core(machine::cores().0, || match CASES[i] {
                 Case::Alone => pings(&mut guests, rate, length, false),
                 Case::Flooded => pings(&mut guests, rate, length, true),
@@ -129,6 +133,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 "sent": found.sent, "answered": found.times.len(), "p50": at(50.0), "p90": at(90.0),
                 "p99": at(99.0), "p999": at(99.9), "max": at(100.0), "per_mille": per_mille(&found.times),
                 "beside": found.beside,
+                "daemon_us": before.map(|had| part(&had, &fabric)).transpose()?.flatten(),
             });
             times[i].extend(&found.times);
             Ok(Reading {
@@ -144,6 +149,17 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     write(&mut page, &results);
     Ok(page.finish(&quiet))
+}
+
+/// Microseconds of the daemon's work for each frame that its NICs have received since.
+fn part(before: &BTreeMap<String, u64>, fabric: &Fabric) -> Result<Option<f64>> {
+    let counted = delta(before, &fabric.counters()?);
+    Ok(each(&counted))
+}
+
+fn each(counted: &BTreeMap<String, u64>) -> Option<f64> {
+    let frames = *counted.get("rx_frames")? as f64;
+    Some(work_seconds(counted)? * 1e6 / frames)
 }
 
 /// Round trips in microseconds.
@@ -416,6 +432,15 @@ fn write(page: &mut Page, results: &[AtRate]) {
                 ));
             }
         }
+        if let Some(part) = columns[0].of("daemon_us").summary() {
+            page.text(&format!(
+                "Daemon's part of one frame (target: at most 1.5 us): {} us. It is the time of the daemon's worker in turns that had \
+                 something to do (`work_ns`), over frames that it handed over, two a round trip: reading the message from its \
+                 socket, both models, the switch, the copy, and the message by which the receiver gives its buffers back. \
+                 Waking up, and looking for messages that have not come, are not in it.",
+                part.words()
+            ));
+        }
         // The first two are ours; the others do nothing but wake each other.
         let sets: Vec<_> = columns
             .iter()
@@ -453,6 +478,17 @@ mod tests {
         assert_eq!((kept.len(), kept[0], kept[1000]), (1001, 0.0, 49_999.0));
         assert!((kept[500] - 25_000.0).abs() < 2.0);
         assert!(per_mille(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_daemons_part_is_its_work_over_frames_handed_over() {
+        let counted = |pairs: &[(&str, u64)]| {
+            let pairs = pairs.iter().map(|(n, v)| ((*n).to_owned(), *v));
+            pairs.collect::<BTreeMap<_, _>>()
+        };
+        let some = counted(&[("worker.work_ns", 3_000_000), ("rx_frames", 2000)]);
+        assert_eq!(each(&some), Some(1.5));
+        assert_eq!(each(&counted(&[("worker.work_ns", 3_000_000)])), None);
     }
 
     #[test]

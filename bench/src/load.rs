@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -49,6 +50,9 @@ pub struct Load {
     /// Frames are TCP to be cut into MTU-size ones for receivers that cannot take them.
     #[arg(long)]
     pub gso: bool,
+    /// Each frame has been written by the other processor before it is written into the TAP, as a guest's has.
+    #[arg(long)]
+    pub cold: bool,
 }
 
 /// Addresses of the two ends.
@@ -121,6 +125,14 @@ struct Counted {
     sent: AtomicU64,
     received: AtomicU64,
     refused: AtomicU64,
+    /// Nanoseconds of the switch's thread, and of those in writes; and of the guests' thread.
+    switch_ns: AtomicU64,
+    switch_at_work_ns: AtomicU64,
+    guests_ns: AtomicU64,
+    guests_at_work_ns: AtomicU64,
+    /// The guests' looks for frames, and those that found some.
+    looks: AtomicU64,
+    found: AtomicU64,
     over: AtomicBool,
 }
 
@@ -140,15 +152,23 @@ pub fn run(load: &Load) -> Result<()> {
     let start = Instant::now();
     match load.kind {
         Route::Taps | Route::Read => taps(load, &counted)?,
+        Route::Write if load.cold => write_cold(load, &counted)?,
         Route::Write => write_only(load, &counted)?,
         Route::Vde => vde(load, &counted)?,
     }
     let line = json!({
         "sent": counted.sent.into_inner(), "received": counted.received.into_inner(),
         "refused": counted.refused.into_inner(), "seconds": start.elapsed().as_secs_f64(),
+        "switch_cpu": seconds(counted.switch_ns), "switch_at_work": seconds(counted.switch_at_work_ns),
+        "guests_cpu": seconds(counted.guests_ns), "guests_at_work": seconds(counted.guests_at_work_ns),
+        "looks": counted.looks.into_inner(), "found": counted.found.into_inner(),
     });
     println!("{line}");
     Ok(())
+}
+
+fn seconds(nanoseconds: AtomicU64) -> f64 {
+    nanoseconds.into_inner() as f64 / 1e9
 }
 
 fn attach(name: &str) -> Result<(OwnedFd, usize)> {
@@ -178,6 +198,8 @@ fn taps(load: &Load, counted: &Counted) -> Result<()> {
         scope.spawn(|| {
             // What the kernel's bridge does, it does in the writer's time.
             machine::pin(switch);
+            let cpu = machine::thread_time();
+            let mut at_work = Duration::ZERO;
             let mut stuck = Instant::now();
             let mut lost = 0;
             loop {
@@ -200,17 +222,24 @@ fn taps(load: &Load, counted: &Counted) -> Result<()> {
                         Err(_) => counted.refused.fetch_add(1, Ordering::Relaxed),
                     };
                 }
+                at_work += now.elapsed();
             }
+            note(&counted.switch_ns, machine::thread_time() - cpu);
+            note(&counted.switch_at_work_ns, at_work.as_nanos() as u64);
             counted.over.store(true, Ordering::Release);
         });
         scope.spawn(|| {
             machine::pin(guests);
             let mut room = vec![0; 70_000];
             let mut idle = 0;
+            let (mut looks, mut found) = (0, 0);
+            let cpu = machine::thread_time();
             while !counted.over.load(Ordering::Acquire) {
+                looks += 1;
                 match rustix::io::read(&to, &mut room) {
                     Ok(n) if n >= to_header + 12 && room[to_header..to_header + 6] == ENDS[1] => {
                         counted.received.fetch_add(1, Ordering::Release);
+                        found += 1;
                         idle = 0;
                     }
                     Ok(_) => {}
@@ -222,9 +251,16 @@ fn taps(load: &Load, counted: &Counted) -> Result<()> {
                     }
                 }
             }
+            note(&counted.guests_ns, machine::thread_time() - cpu);
+            note(&counted.looks, looks);
+            note(&counted.found, found);
         });
     });
     Ok(())
+}
+
+fn note(counter: &AtomicU64, value: u64) {
+    counter.store(value, Ordering::Relaxed);
 }
 
 fn write_only(load: &Load, counted: &Counted) -> Result<()> {
@@ -242,6 +278,100 @@ fn write_only(load: &Load, counted: &Counted) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes of a guest's transmit buffers, and most of them.
+const BUFFERS: (usize, usize) = (4 << 20, 256);
+
+/// Buffers that one thread fills and another empties, in turn.
+struct Conveyor {
+    buffers: Vec<Mutex<Vec<u8>>>,
+    filled: AtomicU64,
+    emptied: AtomicU64,
+}
+
+impl Conveyor {
+    /// As many as a guest has for frames like this one.
+    fn new(bytes: &[u8]) -> Self {
+        let count = (BUFFERS.0 / bytes.len().max(1)).clamp(2, BUFFERS.1);
+        let buffers = (0..count).map(|_| Mutex::new(vec![0; bytes.len()]));
+        Self {
+            buffers: buffers.collect(),
+            filled: AtomicU64::new(0),
+            emptied: AtomicU64::new(0),
+        }
+    }
+
+    fn buffer(&self, number: u64) -> MutexGuard<'_, Vec<u8>> {
+        let at = number as usize % self.buffers.len();
+        self.buffers[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a frame into the next buffer that is empty; whether there was one.
+    fn fill(&self, bytes: &[u8]) -> bool {
+        let number = self.filled.load(Ordering::Relaxed);
+        if number - self.emptied.load(Ordering::Acquire) >= self.buffers.len() as u64 {
+            return false;
+        }
+        self.buffer(number).copy_from_slice(bytes);
+        self.filled.store(number + 1, Ordering::Release);
+        true
+    }
+
+    /// Shows the next frame that was written; whether there was one.
+    fn empty(&self, take: impl FnOnce(&[u8])) -> bool {
+        let number = self.emptied.load(Ordering::Relaxed);
+        if number == self.filled.load(Ordering::Acquire) {
+            return false;
+        }
+        take(&self.buffer(number));
+        self.emptied.store(number + 1, Ordering::Release);
+        true
+    }
+}
+
+/// As [`write_only`], but each frame comes from the other processor: nothing of it is in this one's cache.
+fn write_cold(load: &Load, counted: &Counted) -> Result<()> {
+    let (from, header) = attach(&load.from)?;
+    let bytes = frame(header, load.size, load.gso, ENDS[0], ENDS[1]);
+    let conveyor = Conveyor::new(&bytes);
+    let (guest, writer) = machine::cores();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            machine::pin(guest);
+            while !counted.over.load(Ordering::Acquire) {
+                if !conveyor.fill(&bytes) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        machine::pin(writer);
+        let until = Instant::now() + Duration::from_secs_f64(load.seconds);
+        let mut failed = None;
+        while Instant::now() < until && failed.is_none() {
+            for _ in 0..32 {
+                counted.looks.fetch_add(1, Ordering::Relaxed);
+                let found = conveyor.empty(|bytes| {
+                    match rustix::io::write(&from, bytes) {
+                        Ok(_) => counted.sent.fetch_add(1, Ordering::Relaxed),
+                        Err(e) if retry(e) => counted.refused.fetch_add(1, Ordering::Relaxed),
+                        Err(e) => {
+                            failed = Some(e);
+                            0
+                        }
+                    };
+                });
+                counted.found.fetch_add(u64::from(found), Ordering::Relaxed);
+            }
+        }
+        counted.over.store(true, Ordering::Release);
+        match failed {
+            Some(error) => Err(Error::io("write to the TAP")(error.into())),
+            None => Ok(()),
+        }
+    })
 }
 
 /// One end at a vde switch, in the words of its protocol: a request on the control socket that names our datagram
@@ -313,12 +443,17 @@ fn vde(load: &Load, counted: &Counted) -> Result<()> {
     let until = Instant::now() + Duration::from_secs_f64(load.seconds);
     let mut written_off = 0;
     let mut last = Instant::now();
+    let cpu = machine::thread_time();
+    let mut at_work = Duration::ZERO;
     loop {
         let now = Instant::now();
         if now >= until {
+            note(&counted.guests_ns, machine::thread_time() - cpu);
+            note(&counted.guests_at_work_ns, at_work.as_nanos() as u64);
             return Ok(());
         }
         let mut went = 0;
+        let had = counted.received.load(Ordering::Relaxed);
         while counted.under_way() < WINDOW + written_off && went < 32 {
             if a.data.send(&bytes).is_err() {
                 counted.refused.fetch_add(1, Ordering::Relaxed);
@@ -330,6 +465,12 @@ fn vde(load: &Load, counted: &Counted) -> Result<()> {
         while b.data.recv(&mut room).is_ok_and(|n| n == load.size) {
             counted.received.fetch_add(1, Ordering::Relaxed);
             last = now;
+        }
+        let came = counted.received.load(Ordering::Relaxed) > had;
+        counted.looks.fetch_add(1, Ordering::Relaxed);
+        counted.found.fetch_add(u64::from(came), Ordering::Relaxed);
+        if went > 0 || came {
+            at_work += now.elapsed();
         }
         if now - last > Duration::from_millis(2) {
             // The switch dropped some for want of room in a socket.
@@ -362,6 +503,22 @@ mod tests {
         assert_eq!(many[..2], [1, 1]);
         assert_eq!((many.len() - 12 - 54) % usize::from(SEGMENT), 0);
         assert!(many.len() - 12 - 14 <= usize::from(u16::MAX));
+    }
+
+    #[test]
+    fn what_is_filled_is_emptied_once_and_in_order() {
+        let conveyor = Conveyor::new(&[0; 60]);
+        assert_eq!(conveyor.buffers.len(), 256);
+        assert_eq!(Conveyor::new(&vec![0; 64_294]).buffers.len(), 65);
+        let (mut filled, mut seen) = (0_u64, Vec::new());
+        for _ in 0..3 {
+            while conveyor.fill(&[filled as u8; 60]) {
+                filled += 1;
+            }
+            while conveyor.empty(|bytes| seen.push(bytes[59])) {}
+        }
+        assert_eq!(filled, 3 * 256);
+        assert!(seen.iter().copied().eq((0..filled).map(|n| n as u8)));
     }
 
     #[test]

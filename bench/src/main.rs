@@ -12,6 +12,7 @@ mod draw;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
+mod flow;
 mod guest_to_guest;
 mod guest_to_tap;
 mod inside;
@@ -38,6 +39,8 @@ mod sriov;
 mod stats;
 mod traffic;
 mod under_kvm;
+mod vfs;
+mod virtio;
 mod which_nic;
 
 use std::path::Path;
@@ -68,7 +71,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 14] = [
+const MODULES: [Module; 15] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -140,6 +143,12 @@ const MODULES: [Module; 14] = [
         about: "the same NICs in one guest of KVM: exits, interrupts and messages for a round trip and a frame, counted",
         estimate: under_kvm::estimate,
         run: under_kvm::run,
+    },
+    Module {
+        name: "virtio",
+        about: "virtio-net guests over vhost-user beside DPDK's vhost, memif and OVS-DPDK; 64 KiB segments beside a bare copy; interrupts",
+        estimate: virtio::estimate,
+        run: virtio::run,
     },
     Module {
         name: "e1000_vs_qemu",

@@ -99,3 +99,17 @@ impl Options {
         self.out.clone().unwrap_or(default)
     }
 }
+
+#[cfg(test)]
+impl Options {
+    /// As these words say.
+    pub fn of_words(words: &[&str]) -> Self {
+        #[derive(clap::Parser)]
+        struct Words {
+            #[command(flatten)]
+            options: Options,
+        }
+        let words = std::iter::once("bench").chain(words.iter().copied());
+        <Words as clap::Parser>::parse_from(words).options
+    }
+}

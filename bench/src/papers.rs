@@ -33,6 +33,9 @@ use plan::{Experiment, Job, Setting};
 /// How often a bed that died is made again.
 const BEDS: usize = 4;
 
+/// All rows that compare virtio-nets, for `--only`.
+const VIRTIO: &str = "v";
+
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.6 } else { 2.0 }
 }
@@ -44,7 +47,8 @@ fn rounds(options: &Options) -> usize {
 
 fn chosen(options: &Options) -> Vec<Experiment> {
     let mut all = plan::experiments(options.quick);
-    all.retain(|e| options.wants(e.id));
+    let all_virtio = options.only.iter().any(|id| id == VIRTIO);
+    all.retain(|e| options.wants(e.id) || all_virtio && e.compares_virtio());
     all
 }
 
@@ -64,9 +68,15 @@ pub fn estimate(options: &Options) -> f64 {
 /// # Errors
 /// When the papers' numbers cannot be read; what fails while measuring is part of the report.
 pub fn run(options: &Options) -> Result<Report> {
-    let mut page = Page::new("papers", "The papers' tables and figures, measured again");
     let published = published::Published::read()?;
     let experiments = chosen(options);
+    // These alone have a page of their own, as they say nothing of the rest.
+    let mut page = if experiments.iter().all(Experiment::compares_virtio) {
+        let title = "The papers' rows of virtio-net, with ours beside QEMU's";
+        Page::new("papers_virtio", title).made_by("papers --only v")
+    } else {
+        Page::new("papers", "The papers' tables and figures, measured again")
+    };
     let jobs = plan::jobs(&experiments);
     // A short run stays short.
     let tries = if options.quick {
@@ -83,7 +93,8 @@ pub fn run(options: &Options) -> Result<Report> {
         seconds(options),
         rounds(options)
     );
-    let mut state = State::new(options);
+    let pv = jobs.iter().any(|job| job.setting.lan.pv());
+    let mut state = State::new(options, pv);
     // What shares guests and driver is measured in turns.
     for group in jobs.chunk_by(|a, b| (a.vcpus, a.driver) == (b.vcpus, b.driver)) {
         eprint!(
@@ -134,6 +145,8 @@ pub fn run(options: &Options) -> Result<Report> {
 /// The bed there is, if there is one.
 struct State<'a> {
     options: &'a Options,
+    /// Guests have all virtio-nets.
+    pv: bool,
     bed: Option<(u32, Bed)>,
     made: BTreeMap<u32, usize>,
     /// Why no more beds are made.
@@ -142,9 +155,10 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(options: &'a Options) -> Self {
+    fn new(options: &'a Options, pv: bool) -> Self {
         Self {
             options,
+            pv,
             bed: None,
             made: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -183,7 +197,7 @@ impl<'a> State<'a> {
         *made += 1;
         let last = *made >= BEDS;
         eprint!("(guests boot) ");
-        match Bed::new(&self.options.hypernic(), vcpus) {
+        match Bed::new(&self.options.hypernic(), vcpus, self.pv) {
             Ok(bed) => {
                 if self.environment.is_empty() {
                     self.environment = facts(&bed);

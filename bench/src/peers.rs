@@ -1,22 +1,26 @@
 //! Ours beside what else carries frames between two guests, in one run and in turns.
 
-mod contender;
-mod dpdk;
+pub mod contender;
+pub mod cores;
+pub mod dpdk;
 pub mod kernel;
-mod ovs;
+mod ours;
+pub mod ovs;
+mod page;
+pub mod virtio;
 
-use rig::Rig;
-use serde_json::{Value, json};
+use rig::{Rig, Root};
 
-use self::contender::{Contender, Peer};
+use self::contender::Contender;
 use crate::error::{Error, Result};
-use crate::fabric::{Ends, Stream, Traffic};
 use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
-use crate::plot::{self, Bar, Whose};
 use crate::report::Report;
-use crate::stats::{Column, Reading, figure, in_turns};
+use crate::stats::{Column, figure, in_turns};
+
+pub use self::ours::work_seconds;
+pub use self::page::reason;
 
 /// Frame sizes compared.
 const SIZES: [usize; 2] = [60, 1514];
@@ -32,37 +36,25 @@ struct Party {
     ready: std::result::Result<Vec<Contender>, String>,
 }
 
-struct OverSockets {
-    ends: Ends,
-    both_ways: bool,
-}
+/// A size, with a column for each party.
+type Result1 = (usize, Vec<Column>);
 
-impl Peer for OverSockets {
-    fn sample(&mut self, seconds: f64) -> Result<Reading> {
-        let cpu = self.ends.fabric.cpu();
-        let done = self.ends.run(Stream {
-            burst: 64,
-            both_ways: self.both_ways,
-            seconds,
-        })?;
-        Ok(Reading {
-            value: done.received as f64 / done.seconds / 1e6,
-            raw: json!({
-                "sent": done.sent, "received": done.received, "seconds": done.seconds,
-                "daemon_cpu": self.ends.fabric.cpu() - cpu,
-            }),
-        })
-    }
-}
+/// Parties, whether they run here or not.
+const PARTIES: f64 = 16.0;
 
 fn seconds(options: &Options) -> f64 {
-    if options.quick { 0.4 } else { 1.0 }
+    if options.quick { 0.4 } else { 0.8 }
+}
+
+/// There are many parties, so there are fewer rounds than elsewhere.
+fn rounds(options: &Options) -> usize {
+    options.rounds().min(5)
 }
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    let parties = 12.0 * SIZES.len() as f64;
-    45.0 + parties * options.rounds() as f64 * (seconds(options) + 0.15)
+    let samples = PARTIES * (SIZES.len() * rounds(options)) as f64;
+    60.0 + samples * (seconds(options) + 0.3)
 }
 
 /// Runs the module.
@@ -93,7 +85,7 @@ pub fn run(options: &Options) -> Result<Report> {
         eprint!("  {size} bytes");
         in_turns(
             &mut quiet,
-            options.rounds(),
+            rounds(options),
             &mut shown,
             |i| match &mut parties[running[i]].ready {
                 Ok(ready) => ready[at].sample(seconds(options)),
@@ -107,14 +99,21 @@ pub fn run(options: &Options) -> Result<Report> {
         eprintln!();
         results.push((size, columns));
     }
-    write(&mut page, &parties, &results);
+    page::write(&mut page, &parties, &results);
     drop(parties);
     Ok(page.finish(&quiet))
 }
 
 fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
-    let mut all = ours(options);
-    all.extend(of_dpdk(rig, scratch));
+    let mut all = ours::parties(options);
+    let root = rig.dpdk().map_err(|e| e.to_string());
+    let two = machine::cores().0 != machine::cores().1;
+    let root = root.and_then(|root| {
+        two.then_some(root)
+            .ok_or("it polls on two processors, and there is one".to_owned())
+    });
+    all.extend(ours::virtio(options, &root, scratch));
+    all.extend(of_dpdk(rig, &root, scratch));
     all.extend(of_the_kernel(rig, scratch));
     all
 }
@@ -124,75 +123,21 @@ fn each(start: &dyn Fn(usize) -> Result<Contender>) -> Result<Vec<Contender>> {
     SIZES.into_iter().map(start).collect()
 }
 
-fn ours(options: &Options) -> Vec<Party> {
-    let (binary, words_for_it) = (options.hypernic(), options.daemon());
-    let ready = |csb: bool, both_ways: bool| {
-        each(&|size| {
-            let start = if csb { Ends::start_csb } else { Ends::start };
-            let ends = start(&binary, Traffic::Plain(size), 256, &words_for_it)?;
-            Ok(Box::new(OverSockets { ends, both_ways }) as Contender)
-        })
-        .map_err(|e| e.to_string())
-    };
-    vec![
-        Party {
-            id: "hypernic",
-            name: "hypernic",
-            ours: true,
-            title: "hypernic, over its sockets",
-            how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
-                  the other",
-            ready: ready(false, false),
-        },
-        Party {
-            id: "both-ways",
-            name: "hypernic, both ways",
-            ours: true,
-            title: "the same, both ways",
-            how: "each guest sends to the other, and both ways are counted, as with DPDK's",
-            ready: ready(false, true),
-        },
-        Party {
-            id: "csb",
-            name: "hypernic, CSB",
-            ours: true,
-            title: "hypernic, drivers with a CSB",
-            how: "as the first; the drivers have a Communication Status Block (`--csb`) in place of tail registers, so that a burst \
-                  is no message, as with DPDK's",
-            ready: ready(true, false),
-        },
-        Party {
-            id: "csb-both-ways",
-            name: "hypernic, CSB, both ways",
-            ours: true,
-            title: "the same, both ways",
-            how: "as above, and both ways are counted",
-            ready: ready(true, true),
-        },
-    ]
-}
-
-fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
-    let two = machine::cores().0 != machine::cores().1;
-    let pollers = |found: Result<Vec<Contender>>| {
-        if two {
-            found.map_err(|e| e.to_string())
-        } else {
-            Err("it polls on two processors, and there is one".to_owned())
-        }
-    };
-    let root = rig.dpdk();
+fn of_dpdk(
+    rig: &Rig,
+    root: &std::result::Result<Root, String>,
+    scratch: &std::path::Path,
+) -> Vec<Party> {
+    use dpdk::{Rings, Wire};
+    let words = |found: Result<Vec<Contender>>| found.map_err(|e| e.to_string());
     let dpdk = |id: &str, wire| {
-        let root = match &root {
-            Ok(root) => root,
-            Err(e) => return Err(e.to_string()),
-        };
-        pollers(each(&|size| dpdk::start(root, scratch, id, wire, size)))
+        let root = root.as_ref().map_err(Clone::clone)?;
+        words(each(&|size| dpdk::start(root, scratch, id, wire, size)))
     };
-    let ovs = match &root {
-        Ok(root) => pollers(ovs::start(rig, root, scratch, &SIZES)),
-        Err(e) => Err(e.to_string()),
-    };
+    let ovs = root
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|root| words(ovs::start(rig, root, scratch, &SIZES)));
     vec![
         Party {
             id: "memif",
@@ -201,7 +146,7 @@ fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
             title: "DPDK testpmd, memif",
             how: "io forwarding between two memif servers, 1024 slots; a second testpmd is both guests; frames go round in \
                   bursts of 64, and both ways are counted",
-            ready: dpdk("memif", dpdk::Wire::Memif),
+            ready: dpdk("memif", Wire::Memif),
         },
         Party {
             id: "vhost-packed",
@@ -209,7 +154,7 @@ fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
             ours: false,
             title: "DPDK testpmd, vhost-user, packed rings in order",
             how: "the same between two vhost-user servers; the guests are virtio-user with packed rings, in order, not mergeable",
-            ready: dpdk("vhost-packed", dpdk::Wire::VhostPacked),
+            ready: dpdk("vhost-packed", Wire::Vhost(Rings::Packed)),
         },
         Party {
             id: "vhost-split",
@@ -217,7 +162,7 @@ fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
             ours: false,
             title: "DPDK testpmd, vhost-user, split rings",
             how: "the same with split rings and virtio-user's defaults",
-            ready: dpdk("vhost-split", dpdk::Wire::VhostSplit),
+            ready: dpdk("vhost-split", Wire::Vhost(Rings::Split)),
         },
         Party {
             id: "ovs-dpdk",
@@ -251,72 +196,4 @@ fn of_the_kernel(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
             ready: kernel::vde(rig, scratch, &SIZES).map_err(words),
         },
     ]
-}
-
-fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
-    page.text(
-        "Frames per second that came through, in millions; one processor switches, the other is both guests. Medians over rounds \
-         (smallest–largest); the ratios are ours over the peer's, round by round: of the first row, and of the \
-         fourth, which counts what DPDK's rows count and sends no messages either.",
-    );
-    for (size, columns) in results {
-        let ours = &columns[0];
-        // With neither messages nor one way only: what DPDK's figures are of.
-        let alike = &columns[3];
-        let gbit = |mpps: f64| figure(mpps * *size as f64 * 8.0 / 1e3);
-        let rows: Vec<Vec<String>> = parties
-            .iter()
-            .zip(columns)
-            .filter(|(_, c)| c.summary().is_some())
-            .map(|(party, column)| {
-                vec![
-                    party.title.to_owned(),
-                    column.words(),
-                    gbit(column.median()),
-                    ours.ratio_words(column),
-                    alike.ratio_words(column),
-                ]
-            })
-            .collect();
-        page.heading(&format!("{size} bytes"));
-        page.table(
-            &["", "Mpps", "Gbit/s", "ours / this", "CSB both ways / this"],
-            &rows,
-        );
-        let bars = parties.iter().zip(columns).filter_map(|(party, c)| {
-            let s = c.summary()?;
-            Some(Bar {
-                name: party.name.to_owned(),
-                whose: Whose::ours(party.ours),
-                median: s.median,
-                spread: (s.min, s.max),
-            })
-        });
-        page.plot(plot::bars(
-            &format!("{size}"),
-            &format!("Frames of {size} bytes from guest to guest"),
-            "Mpps",
-            bars.collect(),
-        ));
-    }
-    page.heading("How each was run");
-    let how: Vec<String> = parties
-        .iter()
-        .map(|p| match &p.ready {
-            Ok(_) => format!("**{}**: {}.", p.title, p.how),
-            Err(why) => format!("**{}** does not run here: {why}", p.title),
-        })
-        .collect();
-    page.list(&how);
-    page.text(
-        "Those that poll are stopped (SIGSTOP) while another is measured. They are Debian's packages, installed or unpacked into a \
-         private folder.",
-    );
-    let data: Vec<Value> = results
-        .iter()
-        .map(|(size, columns)| {
-            json!({"size": size, "columns": columns.iter().map(Column::json).collect::<Vec<_>>()})
-        })
-        .collect();
-    page.data("sizes", data);
 }

@@ -127,6 +127,20 @@ impl Column {
         self.summary().map_or("–".to_owned(), |s| s.words())
     }
 
+    /// Another figure of the same samples, by its name in their raw data; missing where they have none.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Self {
+        let other = |reading: &Option<Reading>| {
+            let value = reading.as_ref()?.raw[name].as_f64()?;
+            Some(Reading::bare(value))
+        };
+        Self {
+            id: self.id.clone(),
+            readings: self.readings.iter().map(other).collect(),
+            foreign: self.foreign.clone(),
+        }
+    }
+
     /// This over another, round by round, so that a machine that changes its speed changes both.
     pub fn over(&self, other: &Self) -> Option<Summary> {
         let ratios: Vec<f64> = self
@@ -236,6 +250,25 @@ mod tests {
             columns[0].json()["samples"].as_array().map(Vec::len),
             Some(4)
         );
+    }
+
+    #[test]
+    fn another_figure_of_the_same_samples_keeps_their_rounds() {
+        let reading = |raw| Some(Reading { value: 1.0, raw });
+        let column = Column {
+            id: "a".to_owned(),
+            readings: vec![
+                reading(json!({"ns": 20.0})),
+                None,
+                reading(json!({"ns": null})),
+                reading(json!({"ns": 40.0})),
+            ],
+            foreign: vec![None; 4],
+        };
+        let ns = column.of("ns");
+        assert_eq!((ns.values(), ns.readings.len()), (vec![20.0, 40.0], 4));
+        assert!(ns.readings[1].is_none() && ns.readings[2].is_none());
+        assert!(column.of("us").summary().is_none());
     }
 
     #[test]

@@ -7,14 +7,13 @@ mod marks;
 
 use serde_json::{Value, json};
 
-use self::bed::{BYTES, Bed};
+use self::bed::{BYTES, Bed, parties};
 use self::marks::{Counts, SCENES};
 use crate::error::Result;
 use crate::options::Options;
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::figure;
-use crate::which_nic::party::PARTIES;
 
 /// Round trips of a sample.
 const PINGS: usize = 100;
@@ -31,7 +30,7 @@ fn rounds(options: &Options) -> usize {
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    120.0 + (15 * PARTIES.len() * rounds(options)) as f64
+    120.0 + (15 * parties().len() * rounds(options)) as f64
 }
 
 /// Runs the module.
@@ -43,7 +42,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut page = Page::new("under_kvm", "What each NIC costs under KVM");
     eprintln!(
         "  booting a guest with KVM, and in it one with {} NICs",
-        PARTIES.len()
+        parties().len()
     );
     let bed = Bed::start(&options.hypernic(), rounds, PINGS)?;
     let text = bed.marks(rounds, |round| {
@@ -53,7 +52,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let frames = BYTES as f64 / PAYLOAD;
     let units = [PINGS as f64, frames, frames];
     let marks = marks::parse(&text)?;
-    let found = (0..PARTIES.len())
+    let found = (0..parties().len())
         .map(|nic| {
             let own: Vec<_> = marks
                 .iter()
@@ -87,7 +86,7 @@ fn write(page: &mut Page, found: &[Vec<[Counts; 3]>], rounds: usize) {
     ));
     for (scene, (_, unit)) in SCENES.iter().enumerate() {
         page.heading(&format!("For each {unit}"));
-        let rows: Vec<Vec<String>> = PARTIES
+        let rows: Vec<Vec<String>> = parties()
             .iter()
             .zip(found)
             .map(|(party, rounds)| {
@@ -122,7 +121,7 @@ fn write(page: &mut Page, found: &[Vec<[Counts; 3]>], rounds: usize) {
         ];
         page.table(&head, &rows);
     }
-    let data: Vec<Value> = PARTIES
+    let data: Vec<Value> = parties()
         .iter()
         .zip(found)
         .map(|(party, rounds)| {

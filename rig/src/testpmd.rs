@@ -88,12 +88,16 @@ impl Testpmd {
         command.args(["--file-prefix", setup.name]);
         command.args(setup.devices.iter().map(|d| format!("--vdev={d}")));
         command.args(["--", "--total-num-mbufs=16384", "--nb-cores=1"]);
-        command.args(setup.options).arg("-i");
+        // Cycles are told by those only that begin with counting them.
+        command
+            .args(setup.options)
+            .args(["--record-core-cycles", "-i"]);
         command
             .env("RUNTIME_DIRECTORY", setup.dir)
             .env("TERM", "dumb");
         let mut testpmd = Self::spawn(command)?;
         testpmd.wait(0, Duration::from_secs(60))?;
+        testpmd.count_cycles(false)?;
         Ok(testpmd)
     }
 
@@ -193,6 +197,30 @@ impl Testpmd {
         received(&text).ok_or_else(|| no_answer(&text))
     }
 
+    /// Has it count the cycles of its forwarding processor, or stop counting: it costs two readings of the clock a poll.
+    ///
+    /// # Errors
+    /// When it is gone or does not answer.
+    pub fn count_cycles(&mut self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        self.ask(&format!("set record-core-cycles {state}"))
+            .map(drop)
+    }
+
+    /// Cycles of its forwarding processor in polls that found frames, and all, as far as they were counted.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn cycles(&mut self) -> Result<(u64, u64)> {
+        let text = self.ask("dump_lcores")?;
+        cycles(&text).ok_or_else(|| no_answer(&text))
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Makes it stand still, or go on: what polls takes a processor even when nothing comes.
     pub fn hold(&self, held: bool) {
         let signal = if held { Signal::STOP } else { Signal::CONT };
@@ -241,9 +269,32 @@ fn received(text: &str) -> Option<(u64, u64)> {
         .then(|| (frames.iter().sum(), bytes.iter().sum()))
 }
 
+/// "lcore 1, socket 0, role RTE, cpuset 0, busy cycles 1/2": of all that forward.
+fn cycles(text: &str) -> Option<(u64, u64)> {
+    let one = |found: &str| -> Option<(u64, u64)> {
+        let (busy, all) = found.split_whitespace().next()?.split_once('/')?;
+        Some((busy.parse().ok()?, all.parse().ok()?))
+    };
+    let found = text
+        .split("busy cycles ")
+        .skip(1)
+        .map(one)
+        .collect::<Option<Vec<_>>>()?;
+    let sum = |(busy, all): (u64, u64), one: &(u64, u64)| (busy + one.0, all + one.1);
+    (!found.is_empty()).then(|| found.iter().fold((0, 0), sum))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cycles_of_all_that_forward_are_added() {
+        let text = "dump_lcores\r\nlcore 0, socket 0, role RTE, cpuset 1\r\nlcore 1, socket 0, role RTE, cpuset 0, busy \
+                    cycles 100/400\r\nlcore 2, socket 0, role RTE, cpuset 2, busy cycles 7/50\r\ntestpmd> ";
+        assert_eq!(cycles(text), Some((107, 450)));
+        assert_eq!(cycles("lcore 0, socket 0, role RTE, cpuset 1\r\n"), None);
+    }
 
     #[test]
     fn statistics_of_all_ports_are_added() {

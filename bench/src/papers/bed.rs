@@ -35,25 +35,29 @@ pub struct Bed {
     tuned: BTreeMap<Lan, (bool, Setup)>,
     /// NICs that are down, as their interrupts would disturb others.
     down: BTreeSet<Lan>,
+    /// The networks there are.
+    lans: Vec<Lan>,
     hypernic: PathBuf,
     scratch: TempDir,
     _server: Daemon,
 }
 
 impl Bed {
-    /// Boots the guests with `vcpus` processors each.
+    /// Boots the guests with `vcpus` processors each, with all virtio-nets if `pv`.
     ///
     /// # Errors
     /// When this machine cannot run guests or TAPs, or anything does not come up.
-    pub fn new(hypernic: &Path, vcpus: u32) -> Result<Self> {
+    pub fn new(hypernic: &Path, vcpus: u32, pv: bool) -> Result<Self> {
+        let there = |lan: &Lan| lan.possible() && (pv || !lan.pv());
+        let lans: Vec<Lan> = LANS.into_iter().filter(there).collect();
         let rig = Rig::prepare().map_err(rig::Error::from)?;
         let netns = Netns::new(&rig).map_err(rig::Error::from)?;
         let scratch = machine::scratch()?;
-        for lan in LANS.into_iter().filter(|lan| !lan.switched()) {
+        for &lan in lans.iter().filter(|lan| !lan.switched()) {
             network(&netns, lan)?;
         }
         let mut daemons = Vec::new();
-        for lan in LANS.into_iter().filter(|lan| lan.ours()) {
+        for &lan in lans.iter().filter(|lan| lan.ours()) {
             daemons.push((lan, serve(&netns, scratch.path(), hypernic, lan)?));
         }
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/linux");
@@ -76,9 +80,10 @@ impl Bed {
             for (name, content) in carried(&program)? {
                 config = config.file(&format!("/w/{name}"), 0o755, content);
             }
-            for lan in LANS.into_iter().filter(|lan| guest < lan.guests()) {
-                let nic = nic(scratch.path(), lan, guest);
-                config = config.nic(nic.addr(&format!("{:x}", lan.slot())));
+            for &lan in lans.iter().filter(|lan| guest < lan.guests()) {
+                let (nic, arguments) = nic(scratch.path(), lan, guest);
+                let nic = nic.addr(&format!("{:x}", lan.slot()));
+                config = config.nic(nic).args(arguments);
             }
             configs.push(config.args(["-D".into(), trace(scratch.path(), guest).into_os_string()]));
         }
@@ -96,6 +101,7 @@ impl Bed {
             driver: None,
             tuned: BTreeMap::new(),
             down: BTreeSet::new(),
+            lans,
             hypernic: hypernic.to_owned(),
             scratch,
             _server: server,
@@ -133,7 +139,7 @@ impl Bed {
             Lan::reloads,
         )?;
         let usecs = driver.usecs();
-        for lan in LANS.into_iter().filter(|lan| lan.realtek()) {
+        for &lan in self.lans.iter().filter(|lan| lan.realtek()) {
             for guest in 0..lan.guests() {
                 let interface = self.interface(lan, guest)?;
                 self.guests[guest].run(&format!(
@@ -149,7 +155,8 @@ impl Bed {
     /// carry frames.
     fn set_up(&mut self, first: &str, which: fn(Lan) -> bool) -> Result<()> {
         let lans = |guest: usize| {
-            let some = LANS.into_iter().filter(move |lan| which(*lan));
+            let some = self.lans.clone().into_iter();
+            let some = some.filter(move |lan| which(*lan));
             some.filter(move |lan| guest < lan.guests())
         };
         let each = |work: &(dyn Fn(usize, &Guest) -> Result<Vec<String>> + Sync)| {
@@ -177,7 +184,7 @@ impl Bed {
         each(&|index, guest| {
             for lan in lans(index) {
                 let far = match lan {
-                    Lan::Vale | Lan::RtlVale => lan.address(1 - index),
+                    Lan::Vale | Lan::RtlVale | Lan::PvVale => lan.address(1 - index),
                     // No host is there yet.
                     Lan::Switch => continue,
                     _ => lan.host(),
@@ -240,8 +247,18 @@ impl Bed {
 
     fn set(&self, lan: Lan, guest: usize, setup: Setup) -> Result<()> {
         let interface = self.interface(lan, guest)?;
+        if lan.pv() {
+            let (frames, usecs) = match setup {
+                Setup::Coalesced => (64, 250),
+                Setup::Usual | Setup::Ring | Setup::Threaded => (0, 0),
+            };
+            self.guests[guest].run(&format!(
+                "ethtool -C {interface} rx-frames {frames} rx-usecs {usecs}"
+            ))?;
+            return Ok(());
+        }
         let (ring, threaded) = match setup {
-            Setup::Usual => (256, 0),
+            Setup::Usual | Setup::Coalesced => (256, 0),
             Setup::Ring => (4096, 0),
             Setup::Threaded => (256, 1),
         };
@@ -262,7 +279,12 @@ impl Bed {
 
     /// Takes a network's NICs up, and those down whose interrupts come by the same line.
     fn alone(&mut self, lan: Lan) -> Result<()> {
-        for other in LANS.into_iter().filter(|other| lan.disturbs(*other)) {
+        for other in self
+            .lans
+            .clone()
+            .into_iter()
+            .filter(|other| lan.disturbs(*other))
+        {
             if self.down.insert(other) {
                 for guest in 0..other.guests() {
                     let interface = self.interface(other, guest)?;

@@ -23,10 +23,22 @@ pub enum Lan {
     RtlTap,
     /// Our RTL8168C on the built-in switch.
     RtlVale,
+    /// Our virtio-net over TAP, over vfio-user, whose driver is called as its ring says.
+    PvTap,
+    /// The same, as the daemon is by default.
+    PvAdaptive,
+    /// Our virtio-net over TAP, over vhost-user, otherwise as `PvTap`.
+    PvUser,
+    /// The same without `VIRTIO_F_EVENT_IDX`.
+    PvNoEventIdx,
+    /// Our virtio-net on the built-in switch, otherwise as `PvTap`.
+    PvVale,
+    /// QEMU's virtio-net with the host's kernel behind it, where that can be.
+    Vhost,
 }
 
 /// All of them, in the order of their numbers.
-pub const LANS: [Lan; 10] = [
+pub const LANS: [Lan; 16] = [
     Lan::Tap,
     Lan::Adaptive,
     Lan::Vale,
@@ -37,9 +49,43 @@ pub const LANS: [Lan; 10] = [
     Lan::Switch,
     Lan::RtlTap,
     Lan::RtlVale,
+    Lan::PvTap,
+    Lan::PvAdaptive,
+    Lan::PvUser,
+    Lan::PvNoEventIdx,
+    Lan::PvVale,
+    Lan::Vhost,
 ];
 
+/// The door to the kernel's vhost-net.
+const VHOST: &str = "/dev/vhost-net";
+
 impl Lan {
+    /// Whether this machine can have it.
+    pub fn possible(self) -> bool {
+        self != Self::Vhost || std::path::Path::new(VHOST).exists()
+    }
+
+    /// Whether it is there only for the rows that compare virtio-nets.
+    pub fn pv(self) -> bool {
+        self.ours_pv() || self == Self::Vhost
+    }
+
+    /// Whether the NICs on it are virtio-nets of ours.
+    pub fn ours_pv(self) -> bool {
+        self.over_vhost_user() || matches!(self, Self::PvTap | Self::PvAdaptive | Self::PvVale)
+    }
+
+    /// Whether they are served over vhost-user.
+    pub fn over_vhost_user(self) -> bool {
+        matches!(self, Self::PvUser | Self::PvNoEventIdx)
+    }
+
+    /// Whether their drivers may not ask for late interrupts.
+    pub fn without_event_idx(self) -> bool {
+        matches!(self, Self::NoEventIdx | Self::PvNoEventIdx)
+    }
+
     /// Its number, part of names and addresses.
     pub fn number(self) -> usize {
         LANS.iter().position(|lan| *lan == self).unwrap_or(0)
@@ -47,12 +93,18 @@ impl Lan {
 
     /// Whether the NICs on it are ours.
     pub fn ours(self) -> bool {
-        !matches!(self, Self::Qemu | Self::Virtio | Self::NoEventIdx)
+        !matches!(
+            self,
+            Self::Qemu | Self::Virtio | Self::NoEventIdx | Self::Vhost
+        )
     }
 
     /// Whether it is a switch of ours and not a bridge of the host's.
     pub fn switched(self) -> bool {
-        matches!(self, Self::Vale | Self::Switch | Self::RtlVale)
+        matches!(
+            self,
+            Self::Vale | Self::Switch | Self::RtlVale | Self::PvVale
+        )
     }
 
     /// Its NICs' place on the guests' bus.
@@ -61,6 +113,7 @@ impl Lan {
             // The line of `Adaptive`, not of QEMU's NIC, which is not to pay for ours.
             Self::Switch => 14,
             Self::RtlVale => 15,
+            _ if self.pv() => 6 + self.number(),
             _ => 5 + self.number(),
         }
     }
@@ -73,7 +126,7 @@ impl Lan {
 
     /// Whether the guest drives it with its e1000 driver.
     pub fn e1000(self) -> bool {
-        self.ours() && !self.realtek() || self == Self::Qemu
+        self.ours() && !self.realtek() && !self.ours_pv() || self == Self::Qemu
     }
 
     /// Whether the guest drives it with its r8169 driver.
@@ -90,6 +143,7 @@ impl Lan {
     pub fn guests(self) -> usize {
         match self {
             Self::Adaptive | Self::Fixed | Self::NoEventIdx | Self::Switch => 1,
+            Self::PvAdaptive | Self::PvNoEventIdx => 1,
             _ => 2,
         }
     }
@@ -152,6 +206,8 @@ pub enum Setup {
     Ring,
     /// The driver polls in a thread, to which the kernel gives no more of the processor than to others.
     Threaded,
+    /// A virtio-net's driver asks to be called after 64 received packets, or 250 us after the first (`ethtool -C`).
+    Coalesced,
 }
 
 /// The driver and the most interrupts a second it asks for: 0 for no moderation, none for its own choice. The 82540EM's
@@ -232,6 +288,15 @@ mod tests {
         assert!(driver(Load::Csb, None).starts_with("TxIntDelay=0,0,0,0,0,0 "));
         // Adaptive, Fixed and Switch are the second, the fifth and the last on the bus.
         assert!(driver(Load::Mixed, Some(0)).contains("Rate=0,3,0,0,3,3 "));
+    }
+
+    #[test]
+    fn every_nic_has_a_slot_of_its_own() {
+        let mut slots: Vec<usize> = LANS.into_iter().map(Lan::slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), LANS.len());
+        assert!(slots.iter().all(|slot| (5..30).contains(slot)));
     }
 
     #[test]

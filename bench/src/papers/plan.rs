@@ -6,6 +6,7 @@ mod nic_emu;
 mod settings;
 mod terms;
 mod thesis;
+mod virtio;
 
 pub use terms::{Experiment, Job, Line, Look, Setting, Stream};
 
@@ -13,6 +14,7 @@ use ancs::ancs;
 use chips::chips;
 use nic_emu::nic_emu;
 use thesis::thesis;
+use virtio::virtio;
 
 /// All tables and figures; with `quick`, fewer points and one processor where two add nothing new.
 pub fn experiments(quick: bool) -> Vec<Experiment> {
@@ -20,6 +22,7 @@ pub fn experiments(quick: bool) -> Vec<Experiment> {
     all.extend(ancs(quick));
     all.extend(nic_emu());
     all.extend(chips());
+    all.extend(virtio(quick));
     all
 }
 
@@ -45,7 +48,8 @@ mod tests {
             let wanted = [
                 "t3.1", "t3.2", "t3.3", "f3.3", "f3.4", "f3.5", "t4.1", "t4.2", "t4.3", "a3",
                 "a4.out", "a4.in", "a4.tap", "a4.vale", "a6", "a7", "a8", "a9", "n6.1", "n6.2",
-                "n6.3", "c4.out", "c4.in", "c4.vale",
+                "n6.3", "c4.out", "c4.in", "c4.vale", "v4.1", "v4.2", "v4.3", "v.out", "v.in",
+                "v.tap", "v.vale",
             ];
             assert_eq!(ids, wanted);
             assert!(

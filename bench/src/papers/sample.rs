@@ -235,12 +235,18 @@ fn counts(job: &Job, deltas: &[Delta], frames: f64) -> Value {
     per["writes"] = each(ours.counter("region_writes"));
     // With a status block an RTL8168C counts its calls for buffers with those to send.
     let calls = ours.counter("tx_doorbells").max(ours.counter("csb_kicks"));
-    let realtek = job.setting.lan.realtek();
-    per["notifications"] = each(match realtek {
-        true => calls,
-        false => ours.counter("tx_doorbells") + ours.counter("rx_doorbells"),
+    let lan = job.setting.lan;
+    per["notifications"] = each(match lan {
+        // Of its registers, a driver that is up writes those alone.
+        lan if lan.ours_pv() => ours.counter("kicks") + ours.counter("region_writes"),
+        lan if lan.realtek() => calls,
+        _ => ours.counter("tx_doorbells") + ours.counter("rx_doorbells"),
     });
-    per["raised"] = each(ours.counter("irq_triggers"));
+    let raised = match lan.over_vhost_user() {
+        true => "queue_calls",
+        false => "irq_triggers",
+    };
+    per["raised"] = each(ours.counter(raised));
     per["messages"] = each(ours.counter("messages"));
     per["calls"] = each(ours.syscalls());
     per

@@ -2,13 +2,15 @@
 //! and given back.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rig::{Daemon, Rig, Root};
 
 use super::contender::{Contender, Peer};
-use super::dpdk;
+use super::cores::{Before, Cores};
+use super::dpdk::{Guests, Rings, VirtioGuests, came_through};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::stats::Reading;
@@ -64,12 +66,15 @@ impl Drop for Pages {
 }
 
 struct Ovs {
-    guests: Contender,
-    switch: std::rc::Rc<Running>,
+    guests: Guests,
+    switch: Rc<Running>,
 }
 
-struct Running {
+/// The switch.
+pub struct Running {
     switch: Daemon,
+    /// What asks it, and its socket.
+    asks: (Vec<PathBuf>, String),
     _database: Daemon,
     // Given back when no process has them mapped any more, so last.
     _pages: Pages,
@@ -80,6 +85,41 @@ struct Running {
 /// # Errors
 /// When it cannot be had or run; the reason belongs into the report.
 pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<Vec<Contender>> {
+    let (running, sockets) = switch(rig, scratch, sizes.len())?;
+    let mut all: Vec<Contender> = Vec::new();
+    for (sockets, &size) in sockets.iter().zip(sizes) {
+        let home = scratch.join("ovs").join(format!("guests{size}"));
+        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
+        let guests = VirtioGuests {
+            root: dpdk,
+            dir: &home,
+            name: &format!("guests{size}"),
+            sockets: sockets.clone(),
+            listen: true,
+            rings: Rings::Packed,
+            size,
+            burst: 64,
+        };
+        let mut guests = guests.start()?;
+        came_through(guests.rate(0.2)?.mpps())?;
+        guests.hold(true);
+        all.push(Box::new(Ovs {
+            guests,
+            switch: Rc::clone(&running),
+        }));
+    }
+    running.hold(true);
+    Ok(all)
+}
+
+/// Two sockets, whose ports send to each other.
+type Sockets = [PathBuf; 2];
+
+/// Starts it with so many pairs of ports that send to each other; gives their sockets, which guests listen on.
+///
+/// # Errors
+/// When it cannot be had or run; the reason belongs into the report.
+pub fn switch(rig: &Rig, scratch: &Path, pairs: usize) -> Result<(Rc<Running>, Vec<Sockets>)> {
     let root = rig.packages("ovs", &PACKAGES)?;
     let dir = scratch.join("ovs");
     fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
@@ -141,8 +181,9 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         switch.arg(format!("--unixctl={}", path("switch.ctl")));
         Daemon::start("ovs-vswitchd", switch, dir.join("switch.log"))?
     };
-    let running = std::rc::Rc::new(Running {
+    let running = Rc::new(Running {
         switch,
+        asks: (root.program("ovs-appctl")?, path("switch.ctl")),
         _database: database,
         _pages: pages,
     });
@@ -167,20 +208,12 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         "datapath_type=netdev",
     ])
     .map_err(said)?;
-    let mut all: Vec<Contender> = Vec::new();
-    for (n, &size) in sizes.iter().enumerate() {
+    let mut sockets = Vec::new();
+    for n in 0..pairs {
         let names = pair(n, &set, &tool, &path)?;
-        let home = dir.join(format!("guests{size}"));
-        fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
-        let sockets = [dir.join(&names[0]), dir.join(&names[1])];
-        let guests = dpdk::guests_at(dpdk, &home, [&sockets[0], &sockets[1]], size)?;
-        all.push(Box::new(Ovs {
-            guests,
-            switch: std::rc::Rc::clone(&running),
-        }));
+        sockets.push(names.map(|name| dir.join(name)));
     }
-    running.hold(true);
-    Ok(all)
+    Ok((running, sockets))
 }
 
 /// Runs a program with these arguments; gives what it prints.
@@ -237,19 +270,93 @@ fn pair(
 }
 
 impl Running {
-    fn hold(&self, held: bool) {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.switch.id()
+    }
+
+    /// Makes it stand still, or go on.
+    pub fn hold(&self, held: bool) {
         use rustix::process::Signal;
         let signal = if held { Signal::STOP } else { Signal::CONT };
         let _ = self.switch.signal(signal);
     }
+
+    /// Cycles of its poller in rounds that found frames, and all; nothing where it does not say.
+    pub fn cycles(&self) -> Option<(f64, f64)> {
+        let (words, socket) = &self.asks;
+        let mut command = Daemon::command(&words[0]);
+        command.args(&words[1..]).args(["-t", socket]);
+        let out = command.arg("dpif-netdev/pmd-stats-show").output().ok()?;
+        cycles(&String::from_utf8_lossy(&out.stdout))
+    }
+}
+
+/// Sums of "idle cycles: 1 (10.00%)" and "processing cycles: 2 (90.00%)" over the pollers.
+fn cycles(text: &str) -> Option<(f64, f64)> {
+    let sum = |name: &str| -> Option<f64> {
+        let found = text.lines().filter_map(|l| l.trim().strip_prefix(name));
+        let counts: Option<Vec<f64>> = found
+            .map(|l| l.split_whitespace().next()?.parse().ok())
+            .collect();
+        counts.filter(|c| !c.is_empty()).map(|c| c.iter().sum())
+    };
+    let (idle, work) = (sum("idle cycles:")?, sum("processing cycles:")?);
+    Some((work, work + idle))
 }
 
 impl Peer for Ovs {
     fn sample(&mut self, seconds: f64) -> Result<Reading> {
         self.switch.hold(false);
         std::thread::sleep(Duration::from_millis(200));
-        let reading = self.guests.sample(seconds);
+        self.guests.hold(false);
+        std::thread::sleep(Duration::from_millis(30));
+        let ids = [self.switch.switch.id(), self.guests.id()];
+        let (mut before, mut begun) = (Before::of(&ids), self.switch.cycles());
+        let mut seen = self.guests.rate(seconds)?;
+        if seen.mpps() < 1e-3 {
+            // All frames were lost while a peer was held: begin again.
+            self.guests.refill()?;
+            (before, begun) = (Before::of(&ids), self.switch.cycles());
+            seen = self.guests.rate(seconds)?;
+        }
+        let used = before.since();
+        let share = begun.zip(self.switch.cycles());
+        let share = share.map(|(b, a)| (a.0 - b.0) / (a.1 - b.1).max(1.0));
+        let at_work = self.guests.share()?;
+        self.guests.hold(true);
         self.switch.hold(true);
-        reading
+        let mut raw = self.guests.raw(&seen);
+        Cores {
+            frames: seen.frames,
+            seconds: seen.seconds,
+            switch_cpu: used[0],
+            switch_at_work: share.map(|share| share * seen.seconds),
+            guests_cpu: used[1],
+            guests_at_work: Some(at_work),
+            looks_with_frames: None,
+        }
+        .note(&mut raw);
+        Ok(Reading {
+            value: seen.mpps(),
+            raw,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_of_all_pollers_are_added() {
+        let text = "pmd thread numa_id 0 core_id 1:\n  packets received: 90\n  idle cycles: 100 (10.00%)\n  processing cycles: \
+                    900 (90.00%)\n  avg processing cycles per packet: 10 (900/90)\npmd thread numa_id 0 core_id 2:\n  idle \
+                    cycles: 50 (50.00%)\n  processing cycles: 50 (50.00%)\n";
+        assert_eq!(cycles(text), Some((950.0, 1100.0)));
+        assert_eq!(
+            cycles("pmd thread numa_id 0 core_id 1:\n  packets received: 0\n"),
+            None
+        );
     }
 }

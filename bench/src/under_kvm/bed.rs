@@ -27,9 +27,16 @@ fn socket(at: usize) -> PathBuf {
     format!("/run/n{at}.sock").into()
 }
 
+/// Those that need nothing that this host lacks: they stand first in the list.
+pub fn parties() -> &'static [Party] {
+    let lacks = |party: &Party| matches!(party.kind, Kind::Vhost | Kind::Passt);
+    let first = PARTIES.iter().position(lacks).unwrap_or(PARTIES.len());
+    &PARTIES[..first]
+}
+
 /// hypernic's configuration: all of ours.
 fn config() -> String {
-    let ours = PARTIES.iter().enumerate();
+    let ours = parties().iter().enumerate();
     ours.filter_map(|(at, party)| party.config(at, &socket(at)))
         .collect()
 }
@@ -51,6 +58,7 @@ fn device(at: usize, party: &Party) -> String {
              -device virtio-net-pci,netdev=b{at},mac={mac},romfile=,addr={slot:x}",
             path.display()
         ),
+        Kind::Vhost | Kind::Passt => String::new(),
         Kind::Qemu { model, segments } => {
             let place = match model {
                 "igb" => "bus=rp0".to_owned(),
@@ -98,14 +106,14 @@ impl Bed {
         let daemon =
             "--log-format json serve /etc/nics.toml >/run/hypernic.out 2>/run/hypernic.log";
         host.spawn("hypernic", &format!("{words} {daemon}"))?;
-        let sockets: Vec<String> = PARTIES
+        let sockets: Vec<String> = parties()
             .iter()
             .enumerate()
             .filter(|(_, party)| party.is_ours())
             .map(|(at, _)| format!("[ -S {} ]", socket(at).display()))
             .collect();
         guest.wait_for(&sockets.join(" && "), MOMENT)?;
-        let devices: Vec<String> = PARTIES
+        let devices: Vec<String> = parties()
             .iter()
             .enumerate()
             .map(|(n, p)| device(n, p))
@@ -113,7 +121,7 @@ impl Bed {
         let marker = index(MARKER).unwrap_or_default();
         let append = format!(
             "{CMDLINE} nics={} marker={marker} rounds={rounds} pings={pings}",
-            PARTIES.len()
+            parties().len()
         );
         let vmm = host.spawn(
             "vmm",
@@ -125,7 +133,7 @@ impl Bed {
                 devices.join(" ")
             ),
         )?;
-        for at in 0..PARTIES.len() {
+        for at in 0..parties().len() {
             let tap = Party::tap(at);
             host.guest
                 .wait_for(&format!("[ -e /sys/class/net/{tap} ]"), MOMENT)?;
@@ -142,7 +150,7 @@ impl Bed {
     /// When the inner guest says that something failed, dies, or takes too long.
     pub fn marks(&self, rounds: usize, mut tell: impl FnMut(usize)) -> Result<String> {
         let [boot, each] = PATIENCE;
-        let work = each * u32::try_from(rounds * PARTIES.len()).unwrap_or(u32::MAX);
+        let work = each * u32::try_from(rounds * parties().len()).unwrap_or(u32::MAX);
         let deadline = Instant::now() + boot + work;
         let guest = &self.host.guest;
         let mut told = 0;

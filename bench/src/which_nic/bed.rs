@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rig::paired::percentile;
 use rig::{Daemon, Guest, GuestConfig, Netns, Rig};
@@ -24,8 +25,12 @@ pub struct Bed {
     pub guest: Guest,
     pub rig: Rig,
     netns: Netns,
-    interfaces: Vec<String>,
+    /// None of a party that is not here.
+    interfaces: Vec<Option<String>>,
+    /// What each party has beside QEMU.
     daemons: Vec<Option<Daemon>>,
+    /// Why a party is not here.
+    absent: Vec<Option<String>>,
     /// The largest MTU that each driver takes, of those asked for so far.
     mtus: Vec<u32>,
     _server: Daemon,
@@ -40,6 +45,79 @@ fn address(at: usize, host: bool) -> String {
     format!("10.10.{at}.{}", if host { 1 } else { 2 })
 }
 
+/// A TAP with an address of the host, which knows the guest's.
+fn tap(netns: &Netns, at: usize) -> Result<()> {
+    let (tap, mac, neighbour) = (Party::tap(at), Party::mac(at), address(at, false));
+    netns.tap(&tap, Some(&format!("{}/24", address(at, true))))?;
+    netns.ip(["link", "set", &tap, "address", &host_mac(at)])?;
+    let words = ["neigh", "replace", &neighbour, "lladdr", &mac, "dev", &tap];
+    netns.ip(words.into_iter().chain(["nud", "permanent"]))?;
+    Ok(())
+}
+
+/// A NIC where it belongs. The VFs of QEMU's igb take functions far behind its own: it has a bus for itself.
+fn placed(nic: rig::Nic, at: usize, party: &Party) -> rig::Nic {
+    match party.kind {
+        Kind::Qemu { model: "igb", .. } => nic.bus("rp0"),
+        _ => nic.addr(&format!("{:x}", 5 + at)),
+    }
+}
+
+/// Starts what a party has beside QEMU.
+fn serve(
+    rig: &Rig,
+    netns: &Netns,
+    hypernic: &Path,
+    (at, party): (usize, &Party),
+    socket: &Path,
+) -> Result<Option<Daemon>> {
+    if party.kind == Kind::Passt {
+        return passt(rig, netns, at, socket).map(Some);
+    }
+    let Some(text) = party.config(at, socket) else {
+        return Ok(None);
+    };
+    let file = socket.with_extension("toml");
+    fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+    let mut command = netns.command(hypernic);
+    command.args(["--log-format", "json", "serve"]).arg(&file);
+    let mut daemon = Daemon::start("hypernic", command, socket.with_extension("log"))?;
+    daemon.expect("serving", MOMENT)?;
+    Ok(Some(daemon))
+}
+
+/// passt of Debian's. The guest has it at the same addresses as TAPs of others; what it sends to its gateway passt sends to the
+/// host itself, where the servers are.
+fn passt(rig: &Rig, netns: &Netns, at: usize, socket: &Path) -> Result<Daemon> {
+    let root = rig.packages("passt", &["passt"])?;
+    let words = root.program("passt")?;
+    // Whoever pings without rights does so from sockets, for which a namespace has to say that it may.
+    let mut allow = netns.command("sh");
+    allow.args(["-c", "echo 0 65535 >/proc/sys/net/ipv4/ping_group_range"]);
+    let done = allow.status().map_err(Error::io("run sh"))?;
+    if !done.success() {
+        return Err(Error::Usage(
+            "pings from sockets were not allowed".to_owned(),
+        ));
+    }
+    let mut command = netns.command(&words[0]);
+    command.args(&words[1..]).arg("--foreground");
+    command.arg("--socket").arg(socket);
+    command.args(["--interface", &Party::tap(at), "--ipv4-only"]);
+    command.args(["--address", &address(at, false), "--netmask", "24"]);
+    command.args(["--gateway", &address(at, true)]);
+    command.args(["--mac-addr", &host_mac(at)]);
+    let daemon = Daemon::start("passt", command, socket.with_extension("log"))?;
+    let until = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        if Instant::now() > until {
+            return Err(Error::tool("passt", &daemon.output()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(daemon)
+}
+
 impl Bed {
     /// Boots it.
     ///
@@ -52,49 +130,38 @@ impl Bed {
         let mut daemons = Vec::new();
         let mut config = GuestConfig::new("which").netns(&netns);
         config.mem_mib = config.mem_mib.max(1024);
+        let mut absent = Vec::new();
         for (at, party) in PARTIES.iter().enumerate() {
-            let (tap, mac) = (Party::tap(at), Party::mac(at));
-            netns.tap(&tap, Some(&format!("{}/24", address(at, true))))?;
-            netns.ip(["link", "set", &tap, "address", &host_mac(at)])?;
-            let neighbour = address(at, false);
-            netns.ip([
-                "neigh",
-                "replace",
-                &neighbour,
-                "lladdr",
-                &mac,
-                "dev",
-                &tap,
-                "nud",
-                "permanent",
-            ])?;
-            let socket = scratch.path().join(format!("n{at}.sock"));
-            let daemon = match party.config(at, &socket) {
-                None => None,
-                Some(text) => {
-                    let file = scratch.path().join(format!("n{at}.toml"));
-                    fs::write(&file, text).map_err(Error::io("write a configuration"))?;
-                    let mut command = netns.command(hypernic);
-                    command.args(["--log-format", "json", "serve"]).arg(&file);
-                    let log = scratch.path().join(format!("n{at}.log"));
-                    let mut daemon = Daemon::start("hypernic", command, log)?;
-                    daemon.expect("serving", MOMENT)?;
-                    Some(daemon)
+            let mut why = party.refused();
+            let mut daemon = None;
+            if why.is_none() {
+                tap(&netns, at)?;
+                let socket = scratch.path().join(format!("n{at}.sock"));
+                match serve(&rig, &netns, hypernic, (at, party), &socket) {
+                    Ok(begun) => {
+                        let (nic, arguments) = party.nic(at, &socket);
+                        config = config.nic(placed(nic, at, party)).args(arguments);
+                        daemon = begun;
+                    }
+                    // The daemon is here, others may not be.
+                    Err(error) if !party.is_ours() => why = Some(error.to_string()),
+                    Err(error) => return Err(error),
                 }
-            };
+            }
+            if let Some(why) = &why {
+                eprintln!("  {} is not here: {why}", party.title);
+            }
             daemons.push(daemon);
-            let (nic, arguments) = party.nic(at, &socket);
-            // The VFs of QEMU's igb take functions far behind its own: it has a bus for itself.
-            let nic = match party.kind {
-                Kind::Qemu { model: "igb", .. } => nic.bus("rp0"),
-                _ => nic.addr(&format!("{:x}", 5 + at)),
-            };
-            config = config.nic(nic).args(arguments);
+            absent.push(why);
         }
         let guest = rig.start(config)?;
         guest.run("mp realtek; for m in e1000 igb igbvf r8169 virtio_net pktgen; do mp $m || exit 1; done")?;
         let mut interfaces = Vec::new();
-        for at in 0..PARTIES.len() {
+        for (at, why) in absent.iter().enumerate() {
+            if why.is_some() {
+                interfaces.push(None);
+                continue;
+            }
             let interface = guest.interface(&Party::mac(at), MOMENT)?;
             guest.run(&format!(
                 "ip addr add {}/24 dev {interface} && ip link set {interface} up && \
@@ -103,7 +170,7 @@ impl Bed {
                 address(at, true),
                 host_mac(at)
             ))?;
-            interfaces.push(interface);
+            interfaces.push(Some(interface));
         }
         let mut server = netns.tool(&rig, "iperf3")?;
         server.args(["--server", "--forceflush"]);
@@ -115,6 +182,7 @@ impl Bed {
             netns,
             interfaces,
             daemons,
+            absent,
             mtus: vec![1500; PARTIES.len()],
             _server: server,
             _scratch: scratch,
@@ -125,7 +193,7 @@ impl Bed {
 
     /// Waits until the host answers on each NIC.
     fn answers(&self) -> Result<()> {
-        for at in 0..PARTIES.len() {
+        for at in (0..PARTIES.len()).filter(|&at| self.absent[at].is_none()) {
             let ping = format!("ping -c 1 -W 1 {} >/dev/null", address(at, true));
             self.guest.wait_for(&ping, MOMENT)?;
         }
@@ -138,6 +206,7 @@ impl Bed {
     /// When a NIC does not come back.
     pub fn mtu(&mut self, mtu: u32) -> Result<()> {
         for (at, interface) in self.interfaces.iter().enumerate() {
+            let Some(interface) = interface else { continue };
             let most = self.guest.run(&format!(
                 "ip -d link show {interface} | grep -o 'maxmtu [0-9]*' | cut -d' ' -f2"
             ))?;
@@ -152,6 +221,11 @@ impl Bed {
         }
         // A driver that was stopped for it has its link back in a moment.
         self.answers()
+    }
+
+    /// Why a party is not here.
+    pub fn absent(&self, at: usize) -> Option<&str> {
+        self.absent[at].as_deref()
     }
 
     /// What [`Bed::mtu`] came to.
@@ -221,7 +295,7 @@ impl Bed {
     /// # Errors
     /// pktgen fails.
     pub fn pktgen(&self, at: usize, count: u64) -> Result<Reading> {
-        let interface = &self.interfaces[at];
+        let interface = self.interfaces[at].as_deref().unwrap_or_default();
         let rate = traffic::pktgen(&self.guest, interface, &address(at, true), count)?;
         Ok(Reading::bare(rate / 1e3))
     }

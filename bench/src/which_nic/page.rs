@@ -11,13 +11,17 @@ use crate::plot::{self, Bar, Whose};
 use crate::stats::{Column, figure};
 
 /// What one of ours has to reach beside another: scenes, ours, the other, the ratio.
-const TARGETS: [(&[&str], &str, &str, f64); 6] = [
+const TARGETS: [(&[&str], &str, &str, f64); 10] = [
     (&["rtt"], "82540em", "qemu-e1000", 1.3),
     (&["rtt"], "82576", "qemu-igb", 1.1),
     (&["rtt"], "82576-pages", "qemu-igb", 1.1),
     (STREAMS, "82576", "qemu-igb", 1.0),
     (STREAMS, "82576-pages", "qemu-igb", 1.0),
     (STREAMS, "82576", "qemu-virtio-rx1500", 0.8),
+    (&["rtt"], "virtio-vfio", "qemu-virtio", 1.1),
+    (&["rtt"], "virtio-vhost", "qemu-virtio", 1.1),
+    (STREAMS, "virtio-vfio", "qemu-virtio", 1.0),
+    (STREAMS, "virtio-vhost", "qemu-virtio", 1.0),
 ];
 const STREAMS: &[&str] = &["tx1500", "rx1500", "tx9000", "rx9000"];
 
@@ -42,17 +46,20 @@ pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found], rounds: usize) -
     page.environment("qemu", bed.rig.qemu().version());
     page.environment("accelerator", accel.clone());
     page.environment("guest_kernel", bed.guest.run("uname -rv")?.trim());
+    let there = (0..PARTIES.len()).filter(|at| bed.absent(*at).is_none());
     page.text(&format!(
         "One guest (Linux {}, under {accel}, {}) with all {} NICs, each with a TAP of its own in one namespace; a run touches one \
          of them. Medians of {} rounds, the order of NICs turned round each time. Where the guest's processor is emulated, as \
          under tcg, what its driver does weighs more than on hardware.",
         kernel.trim(),
         bed.rig.qemu().version(),
-        PARTIES.len(),
+        there.count(),
         rounds
     ));
+    missing(page, bed);
     summary(page, found);
     let slow: Vec<String> = (0..PARTIES.len())
+        .filter(|at| bed.absent(*at).is_none())
         .filter(|at| bed.mtu_of(*at) > 1500 && bed.mtu_of(*at) < 9000)
         .map(|at| format!("{}: {}", PARTIES[at].title, bed.mtu_of(at)))
         .collect();
@@ -75,6 +82,22 @@ pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found], rounds: usize) -
         .collect();
     page.data("scenes", data);
     Ok(())
+}
+
+/// What is not here, and what is another way.
+fn missing(page: &mut Page, bed: &Bed) {
+    let mut list: Vec<String> = PARTIES
+        .iter()
+        .enumerate()
+        .filter_map(|(at, party)| Some(format!("{}: not here, {}", party.title, bed.absent(at)?)))
+        .collect();
+    if index("qemu-passt").is_some_and(|at| bed.absent(at).is_none()) {
+        list.push(
+            "passt has no TAP: it ends the guest's connections and begins others from sockets of the host. Frames that come for the              guest are not measured with it, for it hands on ports and not addresses."
+                .to_owned(),
+        );
+    }
+    page.list(&list);
 }
 
 fn summary(page: &mut Page, found: &[Found]) {

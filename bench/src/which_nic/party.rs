@@ -19,6 +19,10 @@ pub enum Kind {
     },
     /// Our virtio-net over vhost-user.
     VhostUser,
+    /// QEMU's virtio-net with the host's kernel behind it (vhost-net).
+    Vhost,
+    /// QEMU's virtio-net with passt behind it, which makes sockets of the host of what the guest sends.
+    Passt,
     /// QEMU's own model; without segments to receive if so.
     Qemu {
         /// QEMU's name for it.
@@ -80,7 +84,7 @@ const fn qemu(id: &'static str, title: &'static str, model: &'static str, segmen
 }
 
 /// All of them, ours first.
-pub const PARTIES: [Party; 12] = [
+pub const PARTIES: [Party; 14] = [
     ours("82540em", "hypernic 82540EM", "82540em", "qemu-e1000"),
     chip("82576", "hypernic 82576", false, false),
     chip(
@@ -118,7 +122,22 @@ pub const PARTIES: [Party; 12] = [
         "virtio-net-pci",
         false,
     ),
+    Party {
+        id: "qemu-vhost",
+        title: "QEMU virtio-net, `vhost=on`",
+        kind: Kind::Vhost,
+        like: None,
+    },
+    Party {
+        id: "qemu-passt",
+        title: "QEMU virtio-net, passt",
+        kind: Kind::Passt,
+        like: None,
+    },
 ];
+
+/// The door to the kernel's vhost-net.
+const VHOST: &str = "/dev/vhost-net";
 
 /// Where a party is in the list.
 pub fn index(id: &str) -> Option<usize> {
@@ -138,7 +157,19 @@ impl Party {
 
     /// Whether it is served by our daemon.
     pub fn is_ours(&self) -> bool {
-        !matches!(self.kind, Kind::Qemu { .. })
+        matches!(self.kind, Kind::Ours { .. } | Kind::VhostUser)
+    }
+
+    /// Why this machine does not have it; passt is asked for elsewhere.
+    pub fn refused(&self) -> Option<String> {
+        let missing = self.kind == Kind::Vhost && !Path::new(VHOST).exists();
+        missing.then(|| format!("there is no `{VHOST}`"))
+    }
+
+    /// Whether it does what a scene asks for. What comes for a guest behind passt comes to a port of the host's, not to its
+    /// address.
+    pub fn does(&self, scene: &str) -> bool {
+        self.kind != Kind::Passt || scene != "small_rx"
     }
 
     /// The daemon's configuration for it; `None` for QEMU's own.
@@ -149,7 +180,7 @@ impl Party {
         };
         let path = format!("socket-path = {socket:?}\nmac = \"{mac}\"\n");
         let text = match self.kind {
-            Kind::Qemu { .. } => return None,
+            Kind::Qemu { .. } | Kind::Vhost | Kind::Passt => return None,
             Kind::VhostUser => head("virtio-net") + &path + "transport = \"vhost-user\"\n",
             Kind::Ours { model, vf, pages } => {
                 let doorbell = if pages { "doorbell = \"page\"\n" } else { "" };
@@ -176,6 +207,21 @@ impl Party {
                 let nic = Nic::qemu(&id, "virtio-net-pci", Some(Netdev::Json(netdev)));
                 let chardev = format!("socket,id={front},path={}", socket.display());
                 (nic.mac(&mac).rom(""), vec!["-chardev".to_owned(), chardev])
+            }
+            Kind::Vhost => {
+                let tap = json!({
+                    "type": "tap", "ifname": Self::tap(at), "script": "no", "downscript": "no", "vhost": true,
+                });
+                let nic = Nic::qemu(&id, "virtio-net-pci", Some(Netdev::Json(tap)));
+                (nic.mac(&mac).rom(""), Vec::new())
+            }
+            Kind::Passt => {
+                let stream = Netdev::Stream {
+                    path: socket.to_owned(),
+                    server: false,
+                };
+                let nic = Nic::qemu(&id, "virtio-net-pci", Some(stream));
+                (nic.mac(&mac).rom(""), Vec::new())
             }
             Kind::Qemu { model, segments } => {
                 let tap = Netdev::Tap {

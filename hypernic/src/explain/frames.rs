@@ -19,6 +19,7 @@ super::reason::reasons! { TABLE, "nic":
     Count irq_raised "Interrupts that the model raised, after moderation",
     Count rx_no_buffer "Frames that waited in the NIC's packet FIFO for a receive descriptor",
     Count rx_rationed "Frames that waited in the FIFO because receive throttling gives the guest time",
+    Count rx_leased "Receive buffers that senders filled without the lock, because several were at the NIC",
     Count csb_kicks "Register writes to tails while the guest uses a CSB",
     Count csb_tx_rounds "Looks of the transmitter at a CSB",
     Count csb_tx_polls "Looks of the transmitter at a CSB that found nothing new",

@@ -84,17 +84,25 @@ pub fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Dae
             _ => format!("tap:{}", lan.tap(guest)),
         };
         let moderation = match lan {
-            Lan::Adaptive | Lan::Switch => "adaptive",
+            Lan::Adaptive | Lan::Switch | Lan::PvAdaptive => "adaptive",
             Lan::Fixed => "fixed:4000",
             _ => "guest",
         };
-        let model = if lan.realtek() { "r8168" } else { "e1000" };
+        let model = match lan {
+            lan if lan.realtek() => "r8168",
+            lan if lan.ours_pv() => "virtio-net",
+            _ => "e1000",
+        };
+        let rest = match lan {
+            lan if lan.over_vhost_user() => "transport = \"vhost-user\"\n".to_owned(),
+            lan if lan.ours_pv() => String::new(),
+            _ => format!("csb = true\nreceive-throttling = {}\n", lan == Lan::Switch),
+        };
         text.push_str(&format!(
             "[[nic]]\nname = \"n{guest}\"\nsocket-path = {:?}\nmac = \"{}\"\nport = \"{port}\"\n\
-             model = \"{model}\"\nmoderation = \"{moderation}\"\ncsb = true\nreceive-throttling = {}\n\n",
+             model = \"{model}\"\nmoderation = \"{moderation}\"\n{rest}\n",
             socket(dir, lan, guest),
             lan.mac(guest),
-            lan == Lan::Switch
         ));
     }
     let file = dir.join(format!("{}.toml", lan.number()));
@@ -107,24 +115,39 @@ pub fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Dae
     Ok(daemon)
 }
 
-pub fn nic(dir: &Path, lan: Lan, guest: usize) -> Nic {
+/// A guest's NIC, and what else QEMU has to be told.
+pub fn nic(dir: &Path, lan: Lan, guest: usize) -> (Nic, Vec<String>) {
     let id = format!("n{}", lan.number());
-    if lan.ours() {
-        return Nic::vfio_user(&id, socket(dir, lan, guest));
+    if lan.ours() && !lan.over_vhost_user() {
+        return (Nic::vfio_user(&id, socket(dir, lan, guest)), Vec::new());
     }
-    let netdev = Some(Netdev::Tap {
-        ifname: lan.tap(guest),
-    });
+    let mut arguments = Vec::new();
+    let netdev = match lan {
+        lan if lan.over_vhost_user() => {
+            let front = format!("front{}", lan.number());
+            let path = socket(dir, lan, guest);
+            let chardev = format!("socket,id={front},path={}", path.display());
+            arguments = vec!["-chardev".to_owned(), chardev];
+            Netdev::Json(json!({"type": "vhost-user", "chardev": front}))
+        }
+        Lan::Vhost => Netdev::Json(json!({
+            "type": "tap", "ifname": lan.tap(guest), "script": "no", "downscript": "no", "vhost": true,
+        })),
+        _ => Netdev::Tap {
+            ifname: lan.tap(guest),
+        },
+    };
     let model = if lan == Lan::Qemu {
         "e1000"
     } else {
         "virtio-net-pci"
     };
-    let nic = Nic::qemu(&id, model, netdev).mac(&lan.mac(guest)).rom("");
-    if lan == Lan::NoEventIdx {
-        return nic.property("event_idx", json!(false));
+    let nic = Nic::qemu(&id, model, Some(netdev));
+    let nic = nic.mac(&lan.mac(guest)).rom("");
+    if lan.without_event_idx() {
+        return (nic.property("event_idx", json!(false)), arguments);
     }
-    nic
+    (nic, arguments)
 }
 
 /// This program, its loader and its libraries, by the names they have in the guest.

@@ -28,3 +28,25 @@ pub const QEMU_M4000: Setting = set("QEMU mair=4000", Lan::Qemu, Load::Plain, MA
 pub const QEMU_SC: Setting = set("QEMU mair=4000 SC", Lan::Qemu, Load::Combining, MAIR);
 pub const VIRTIO: Setting = set("virtio", Lan::Virtio, Load::Plain, Some(0));
 pub const NO_EVENT_IDX: Setting = set("virtio no event idx", Lan::NoEventIdx, Load::Plain, Some(0));
+
+/// virtio-nets. Their drivers are those of the guest's kernel as they are; the 82540EMs' is loaded as for the papers' rows beside them.
+pub const VHOST: Setting = set("QEMU virtio vhost", Lan::Vhost, Load::Plain, Some(0));
+pub const PV: Setting = set("our virtio", Lan::PvTap, Load::Plain, Some(0));
+pub const PV_COALESCED: Setting = with(
+    Setup::Coalesced,
+    set("our virtio, ethtool -C", Lan::PvTap, Load::Plain, Some(0)),
+);
+pub const PV_ADAPTIVE: Setting = set(
+    "our virtio, adaptive",
+    Lan::PvAdaptive,
+    Load::Plain,
+    Some(0),
+);
+pub const PV_USER: Setting = set("our virtio, vhost-user", Lan::PvUser, Load::Plain, Some(0));
+pub const PV_NO_EVENT_IDX: Setting = set(
+    "our virtio, vhost-user, no event idx",
+    Lan::PvNoEventIdx,
+    Load::Plain,
+    Some(0),
+);
+pub const PV_VALE: Setting = set("our virtio", Lan::PvVale, Load::Plain, Some(0));

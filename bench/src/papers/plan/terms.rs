@@ -147,6 +147,11 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    /// Whether it compares virtio-nets, of which some are ours.
+    pub fn compares_virtio(&self) -> bool {
+        self.id.starts_with('v')
+    }
+
     /// Whether it compares two chips, of which the paper printed the figures of one.
     pub fn compares_chips(&self) -> bool {
         self.id.starts_with("c4")

@@ -37,6 +37,7 @@ pub use crate::core::station::{Station, Table};
 pub use crate::core::write_log::WriteLog;
 pub use crate::rx::Receiver;
 pub use crate::tx::Sender;
+pub use datapath::Moderation;
 
 /// A PCI function fresh from power-up.
 pub fn new(config: Config) -> Nic {

@@ -6,6 +6,8 @@ datapath::counters! {
     rx_no_buffer,
     /// Frames that waited there for the guest's sake: it is to have time for those it has.
     rx_rationed,
+    /// Buffers that a sender filled under a lease, without the lock: others were at this NIC, too.
+    rx_leased,
     /// Writes of TDT and RDT while the guest uses a CSB: its calls.
     csb_kicks,
     /// Calls of the transmitter with a CSB, those of them that found nothing new, and times it fell

@@ -94,7 +94,9 @@ impl Rx<'_, '_> {
     /// Leases what was planned. `None` when it has to be filled under the lock.
     pub(crate) fn lease(&mut self, state: &mut RxGuard<'_>) -> Option<Ticket> {
         let ticket = state.open()?;
-        state.leased += self.writer.held() + self.plan.pieces.len() as u32;
+        let filled = self.plan.pieces.len();
+        state.leased += self.writer.held() + filled as u32;
+        count(&self.call.chip.counters.rx_leased, filled as u64);
         Some(ticket)
     }
 

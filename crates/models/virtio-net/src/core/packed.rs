@@ -97,11 +97,11 @@ pub struct Packed {
     known: u16,
     /// Slots from `shown` to `next`.
     held: u16,
-    /// Slots of each buffer that was taken and is not shown, by its number.
+    /// Slots of each buffer that was taken and is not shown: in a circle, for there are not more of them than slots.
     slots: Box<[u16]>,
-    /// Numbers: of the next buffer to take, and of the first that is not shown.
-    taken: u64,
-    first: u64,
+    /// Places in it: of the next buffer to take, and of the first that is not shown.
+    taken: u16,
+    first: u16,
     /// What is used and not shown.
     used: Vec<Used>,
     /// Who is told before it is shown.
@@ -188,9 +188,18 @@ impl Packed {
         self.known
     }
 
-    fn slots_of(&mut self, number: u64) -> &mut u16 {
-        let at = number % self.slots.len() as u64;
-        &mut self.slots[at as usize]
+    /// The place in the circle that is `n` behind `place`, at most a ring.
+    #[inline(always)]
+    fn behind(&self, place: u16, n: u16) -> u16 {
+        let (at, size) = (place + n, self.place.size);
+        if at < size { at } else { at - size }
+    }
+
+    /// Notes how many slots the next buffer has.
+    #[inline(always)]
+    fn note(&mut self, slots: u16) {
+        self.slots[usize::from(self.taken)] = slots;
+        self.taken = self.behind(self.taken, 1);
     }
 
     /// Length, id and flags of the descriptor at `at`: one load.
@@ -271,8 +280,7 @@ impl Packed {
             (len, id, flags) = Self::tail(view, self.at(cursor))?;
         }
         chain.id = id;
-        *self.slots_of(self.taken) = slots;
-        self.taken += 1;
+        self.note(slots);
         self.held += slots;
         self.next = self.next.on(slots, size);
         self.known = self.known.saturating_sub(slots);
@@ -349,8 +357,7 @@ impl Packed {
                 break;
             }
             (one.id, one.at, one.len) = ((word >> 32) as u16, at, word as u32);
-            *self.slots_of(self.taken) = 1;
-            self.taken += 1;
+            self.note(1);
             taken += 1;
         }
         self.read += taken as u32;
@@ -363,8 +370,8 @@ impl Packed {
     /// See [`Ring::give_back`](super::ring::Ring::give_back).
     pub fn give_back(&mut self, chains: u16) {
         for _ in 0..chains {
-            self.taken -= 1;
-            let slots = *self.slots_of(self.taken);
+            self.taken = self.taken.checked_sub(1).unwrap_or(self.place.size - 1);
+            let slots = self.slots[usize::from(self.taken)];
             self.held -= slots;
             self.known += slots;
             self.next = self.next.back(slots, self.place.size);
@@ -373,7 +380,8 @@ impl Packed {
 
     /// See [`Ring::used`](super::ring::Ring::used).
     pub fn used(&mut self, id: u16, len: u32) {
-        let slots = *self.slots_of(self.first + self.used.len() as u64);
+        let at = self.behind(self.first, self.used.len() as u16);
+        let slots = self.slots[usize::from(at)];
         self.used.push(Used { id, len, slots });
     }
 
@@ -453,7 +461,7 @@ impl Packed {
             }
         }
         let shown = self.used.len();
-        self.first += shown as u64;
+        self.first = self.behind(self.first, shown as u16);
         self.used.clear();
         self.shown = cursor;
         let slots = cursor.since(first, size);
