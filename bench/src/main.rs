@@ -38,6 +38,7 @@ mod spec;
 mod sriov;
 mod stats;
 mod traffic;
+mod under_kvm;
 mod vfs;
 mod virtio;
 mod which_nic;
@@ -70,7 +71,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 14] = [
+const MODULES: [Module; 15] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -136,6 +137,12 @@ const MODULES: [Module; 14] = [
         about: "every model of ours and QEMU's e1000, igb and virtio-net in one guest: round trips, TCP, small frames, CPU",
         estimate: which_nic::estimate,
         run: which_nic::run,
+    },
+    Module {
+        name: "under_kvm",
+        about: "the same NICs in one guest of KVM: exits, interrupts and messages for a round trip and a frame, counted",
+        estimate: under_kvm::estimate,
+        run: under_kvm::run,
     },
     Module {
         name: "virtio",

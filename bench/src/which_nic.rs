@@ -3,7 +3,7 @@
 
 mod bed;
 mod page;
-mod party;
+pub mod party;
 mod scene;
 
 use std::path::PathBuf;

@@ -5,14 +5,13 @@
 //! The same under cloud-hypervisor, which Debian does not have: `HYPERNIC_CLOUD_HYPERVISOR` names its program. Without
 //! it those tests say so and do nothing.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hypernic_tests::guests::{GATEWAY, noise};
 use hypernic_tests::measure::Ping;
 use hypernic_tests::{Counters, LONG, Lab, binary, mac};
-use rig::{Accel, CMDLINE, Guest, GuestConfig, Job, Kernel};
+use rig::{CMDLINE, Guest, Job, KvmHost, KvmInside, with_libraries};
 
 /// How long the inner guest may take, from QEMU's start to its last word: one to two minutes on two idle processors.
 const PATIENCE: Duration = Duration::from_secs(1200);
@@ -68,38 +67,12 @@ struct Seen {
 
 /// The guest that runs KVM, and how hypernic is started in it.
 struct Host {
-    guest: Guest,
+    host: KvmHost,
     daemon: String,
     _lab: Lab,
 }
 
 type File = (String, u32, Vec<u8>);
-
-fn file(path: &str, mode: u32, from: &Path) -> File {
-    let content = std::fs::read(from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
-    (path.to_owned(), mode, content)
-}
-
-/// A program with this machine's own libraries and loader, and the words that start it: those of the guest may be older.
-fn program(path: &Path) -> (Vec<File>, String) {
-    let listed = Command::new("ldd").arg(path).output().unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let paths = listed.lines().filter_map(|line| {
-        let path = line.split_once("=>").map_or(line, |(_, path)| path);
-        let path = path.split_whitespace().next()?;
-        path.starts_with('/').then(|| PathBuf::from(path))
-    });
-    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-    let own = format!("ours/{}", name(path));
-    let mut files = vec![file(&own, 0o755, path)];
-    files.extend(paths.map(|path| file(&format!("ours/{}", name(&path)), 0o755, &path)));
-    let loader = files.iter().find(|(path, ..)| path.contains("/ld-linux"));
-    let loader = &loader
-        .unwrap_or_else(|| panic!("no loader in:\n{listed}"))
-        .0;
-    let words = format!("/{loader} --library-path /ours /{own}");
-    (files, words)
-}
 
 impl Host {
     fn start() -> Self {
@@ -108,74 +81,38 @@ impl Host {
 
     fn with(more: Vec<File>) -> Self {
         let lab = Lab::open(2).unwrap_or_else(|why| panic!("{why}"));
-        let rig = &lab.rig;
-        let image = rig
-            .image(Kernel::Host)
-            .unwrap_or_else(|why| panic!("{why}"));
-        let mut inside = rig.modules(Kernel::Host, &["igb"]).unwrap();
-        inside.push(("init".into(), 0o755, INIT.into()));
-        let inside = image.small_initramfs_with(&inside).unwrap();
-
-        let mut config = GuestConfig::new("kvm-host")
-            .kernel(Kernel::Host)
-            .file("inner/initramfs", 0o644, inside)
-            .file("www/file", 0o644, noise(1 << 20));
-        let (files, daemon) = program(&binary().unwrap());
-        config.files.extend(files);
-        config.files.extend(more);
-        config.files.extend(rig.qemu_files().unwrap());
-        config
-            .files
-            .extend(rig.modules(Kernel::Host, &["kvm_amd"]).unwrap());
-        config
-            .files
-            .push(file("inner/vmlinux", 0o644, &image.kernel()));
-        config.accel = Some(Accel::Tcg);
-        // Without nested paging an inner guest takes many minutes to boot.
-        config.cpu = Some("qemu64,+svm,+npt,+nrip-save".into());
-        config.smp = 2;
-        config.mem_mib = 1280;
-        config.hotplug_ports = 0;
+        let (mut files, daemon) = with_libraries(&binary().unwrap()).unwrap();
+        files.push(("www/file".to_owned(), 0o644, noise(1 << 20)));
+        files.extend(more);
         let start = Instant::now();
-        let guest = rig.start(config).unwrap();
+        let inside = KvmInside {
+            init: INIT.to_owned(),
+            modules: vec!["igb"],
+            files,
+            ..KvmInside::default()
+        };
+        let host = KvmHost::start(&lab.rig, inside).unwrap();
         println!("the host is up: {:.0} s", start.elapsed().as_secs_f64());
-
-        let host = Self {
-            guest,
+        host.guest
+            .run("busybox httpd -p 127.0.0.1:8000 -h /www")
+            .unwrap();
+        Self {
+            host,
             daemon,
             _lab: lab,
-        };
-        host.load_kvm();
-        host
+        }
     }
 
-    /// KVM is there when its module is, and not before.
-    fn load_kvm(&self) {
-        const TRIAL: &str = "echo quit | qemu-system-x86_64 -accel kvm -M none -nodefaults -display none -monitor stdio";
-        let refused = self.guest.sh(TRIAL).unwrap();
-        assert!(
-            !refused.ok() && refused.text.contains("failed to initialize kvm"),
-            "{refused:?}"
-        );
-        self.guest.run("mp kvm_amd").unwrap();
-        self.guest.wait_for("[ -e /dev/kvm ]", LONG).unwrap();
-        let paging = "cat /sys/module/kvm_amd/parameters/npt";
-        assert_eq!(self.guest.run(paging).unwrap().trim(), "Y", "nested paging");
-        self.guest.run(TRIAL).unwrap();
-        let services =
-            "mount -t debugfs d /sys/kernel/debug && busybox httpd -p 127.0.0.1:8000 -h /www";
-        self.guest.run(services).unwrap();
+    fn guest(&self) -> &Guest {
+        &self.host.guest
     }
 
-    /// Starts a program that writes its process id into `/run/NAME.pid`.
     fn spawn(&self, name: &str, command: &str) -> Job {
-        let command = format!("echo $$ >/run/{name}.pid; exec {command}");
-        self.guest.spawn(&command).unwrap()
+        self.host.spawn(name, command).unwrap()
     }
 
     fn signal(&self, name: &str, signal: &str) {
-        let command = format!("kill -{signal} $(cat /run/{name}.pid)");
-        self.guest.run(&command).unwrap();
+        self.host.signal(name, signal).unwrap();
     }
 
     /// Runs the inner guest on a NIC.
@@ -194,10 +131,10 @@ impl Host {
                  --log-format json >/run/hypernic.out 2>/run/hypernic.log"
             ),
         );
-        self.guest.wait_for("[ -S /run/n0.sock ]", LONG).unwrap();
+        self.guest().wait_for("[ -S /run/n0.sock ]", LONG).unwrap();
         // Its input must not be at an end, or it would close its half of the connection at once.
         let back = "mkfifo /run/open; nc -l -p 9000 <>/run/open | sha256sum";
-        let back = self.guest.spawn(back).unwrap();
+        let back = self.guest().spawn(back).unwrap();
         let start = Instant::now();
         let append = format!("{CMDLINE} nic_driver={driver} pings={PINGS} gateway={GATEWAY}");
         let words = match vmm {
@@ -217,22 +154,22 @@ impl Host {
         self.wait_end();
         println!("{model}: {:.0} s", start.elapsed().as_secs_f64());
         self.assert_machine();
-        let console = self.guest.run("cat /run/console").unwrap();
+        let console = self.guest().run("cat /run/console").unwrap();
         assert!(console.contains("INNER-END"), "{}", self.state());
         assert!(!console.contains("INNER-FAILED"), "{}", self.state());
         self.signal("hypernic", "USR1");
         let printed = "grep counters /run/hypernic.out";
-        self.guest
+        self.guest()
             .wait_for(&format!("{printed} >/dev/null"), LONG)
             .unwrap();
-        let counters = Counters::parse(&self.guest.run(printed).unwrap()).unwrap();
+        let counters = Counters::parse(&self.guest().run(printed).unwrap()).unwrap();
         println!("{console}\n{counters}");
         self.signal("vmm", "TERM");
-        let vmm = self.guest.finish(&vmm, LONG).unwrap();
+        let vmm = self.guest().finish(&vmm, LONG).unwrap();
         self.signal("hypernic", "TERM");
-        assert!(self.guest.finish(&daemon, LONG).unwrap().ok());
-        let back = self.guest.finish(&back, LONG).unwrap();
-        let sent = self.guest.run("sha256sum < /www/file").unwrap();
+        assert!(self.guest().finish(&daemon, LONG).unwrap().ok());
+        let back = self.guest().finish(&back, LONG).unwrap();
+        let sent = self.guest().run("sha256sum < /www/file").unwrap();
         assert_eq!(back.text, sent, "the file came back as it went");
         Seen {
             console,
@@ -245,7 +182,7 @@ impl Host {
     fn wait_end(&self) {
         let deadline = Instant::now() + PATIENCE;
         let ended = "grep -q INNER-END /run/console || ! kill -0 $(cat /run/vmm.pid)";
-        while Instant::now() < deadline && !self.guest.sh(ended).unwrap().ok() {
+        while Instant::now() < deadline && !self.guest().sh(ended).unwrap().ok() {
             std::thread::sleep(Duration::from_secs(2));
         }
     }
@@ -253,7 +190,7 @@ impl Host {
     /// KVM counts one machine, which it names after the thread that made it.
     fn assert_machine(&self) {
         let exits = "cat /sys/kernel/debug/kvm/*-*/exits";
-        let exits = self.guest.sh(exits).unwrap();
+        let exits = self.guest().sh(exits).unwrap();
         println!("exits to KVM: {}", exits.text.trim());
         let count = exits.text.trim().parse::<u64>().unwrap_or(0);
         assert!(count > 1000, "{exits:?}\n{}", self.state());
@@ -262,7 +199,7 @@ impl Host {
     /// The last words of all.
     fn state(&self) -> String {
         let all = "dmesg | tail -n 20; tail -n 60 /run/job*.out /run/hypernic.out /run/hypernic.log /run/console";
-        self.guest.sh(all).unwrap().text
+        self.guest().sh(all).unwrap().text
     }
 }
 
@@ -373,7 +310,7 @@ fn under_cloud_hypervisor(
         println!("not tried: {GIVEN} names no cloud-hypervisor");
         return None;
     };
-    let (files, words) = program(Path::new(&path));
+    let (files, words) = with_libraries(Path::new(&path)).unwrap();
     let host = Host::with(files);
     let seen = host.run(&Case {
         model,
