@@ -324,6 +324,10 @@ pub trait Receive: Send + Sync {
         let _ = (env, queue, take);
         false
     }
+    /// Whether [`Self::deliver`] keeps frames that find no buffer, so that a look at tails in memory is worth more before it than behind.
+    fn keeps_excess(&self) -> bool {
+        false
+    }
     /// Whether the guest would get the frame, without effect: `tell` is told each decision, and the counter that goes
     /// with it. `None`: the model does not tell.
     fn trace(

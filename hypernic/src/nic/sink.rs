@@ -239,6 +239,9 @@ impl NicSink {
 impl Sink for NicSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.take(batch, picks, |picks| {
+            if self.receive.keeps_excess() {
+                self.finds_buffers();
+            }
             self.receive.deliver(&self.env, batch, picks)
         })
     }

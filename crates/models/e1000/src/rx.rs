@@ -78,6 +78,11 @@ impl Receive for Receiver {
         poll::poll(&self.chip, env);
     }
 
+    fn keeps_excess(&self) -> bool {
+        // In the packet FIFO.
+        true
+    }
+
     fn look_at_tail(&self, env: &Env, queue: u32, take: TakeTail<'_>) -> bool {
         let chip = &self.chip;
         // The other one is the transmit ring.
