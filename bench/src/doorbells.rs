@@ -9,6 +9,7 @@ mod across;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use drivers::SocketBus;
 use drivers::e1000::poll::{PollConfig, TxFrame};
 use drivers::igb::Igb;
 use serde_json::{Value, json};
@@ -106,9 +107,19 @@ pub fn estimate(options: &Options) -> f64 {
 
 fn gone(error: drivers::BusError) -> Error {
     Error::Tool {
-        tool: "the 82576's driver",
+        tool: "the NIC's driver",
         what: error.to_string(),
     }
+}
+
+/// An 82540EM's driver that rings this way.
+fn e1000(fabric: &Fabric, number: usize, way: Way, setup: PollConfig) -> Result<Guest> {
+    let mut bus = SocketBus::connect(fabric.socket(number)).map_err(gone)?;
+    if way.is_page() {
+        bus.share_pages().map_err(gone)?;
+    }
+    let csb = way.is_csb();
+    Guest::new(bus, &PollConfig { csb, ..setup }).map_err(driver)
 }
 
 /// A driver that sends and is told when each frame has been sent.
@@ -123,12 +134,9 @@ impl Nic {
             let igb = Igb::connect(fabric.socket(number), way.is_page()).map_err(gone)?;
             return Ok(Self::Igb(Box::new(igb)));
         }
-        let mut setup = PollConfig {
-            csb: way.is_csb(),
-            ..fabric::config(Traffic::Plain(SIZE), 256)
-        };
+        let mut setup = fabric::config(Traffic::Plain(SIZE), 256);
         setup.device.report_every = 1;
-        Ok(Self::E1000(Box::new(fabric.guest(number, &setup)?)))
+        Ok(Self::E1000(Box::new(e1000(fabric, number, way, setup)?)))
     }
 
     /// Rings once for `burst` frames and waits until the last has been sent.

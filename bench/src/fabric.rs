@@ -140,10 +140,8 @@ impl Fabric {
     /// When the daemon refuses it.
     pub fn guest(&self, number: usize, config: &PollConfig) -> Result<Guest> {
         let refused = |what: String| Error::Usage(format!("guest {number}: {what}"));
-        let mut bus = SocketBus::connect(socket(self.dir.path(), number))
+        let bus = SocketBus::connect(socket(self.dir.path(), number))
             .map_err(|e| refused(e.to_string()))?;
-        // Of a daemon with `--doorbell page`.
-        bus.map_doorbells().map_err(|e| refused(e.to_string()))?;
         Guest::new(bus, config).map_err(|e| refused(e.to_string()))
     }
 

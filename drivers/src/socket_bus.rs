@@ -38,8 +38,8 @@ pub struct SocketBus {
     io_bars: u8,
     next_iova: u64,
     far_end: Option<FarEnd>,
-    /// Pages of BAR 0's registers that are memory, by their offset.
-    pages: Vec<(u64, SharedMem)>,
+    /// Pages of registers that are memory: their BAR, offset.
+    pages: Vec<(u8, u64, SharedMem)>,
     /// Without the client's own system calls.
     costs: Costs,
 }
@@ -94,29 +94,33 @@ impl SocketBus {
         self.far_end = Some(far_end);
     }
 
-    /// Maps the pages of registers that the NIC offers as memory, as a VMM does. Those registers are then loads and stores, which
-    /// cost nothing of what [`Costs`] counts. Whether there are any.
+    /// Maps the pages of BAR 0 that the device shares, as a VMM does: its doorbells. From now on registers there are
+    /// accessed in memory, without a message.
     ///
     /// # Errors
-    /// The server offers what cannot be mapped.
-    pub fn map_doorbells(&mut self) -> Result<bool, BusError> {
+    /// The device shares none, or they cannot be mapped.
+    pub fn share_pages(&mut self) -> Result<(), BusError> {
         let registers = self.client.region_info(0)?;
         for area in &registers.areas {
-            self.pages.push((area.offset, registers.map(area)?));
+            self.pages.push((0, area.offset, registers.map(area)?));
         }
-        Ok(!self.pages.is_empty())
+        if self.pages.is_empty() {
+            return Err(BusError::Unsupported("ring doorbells in memory"));
+        }
+        Ok(())
     }
 
-    /// The memory of a 32-bit register, and where it is in there.
+    /// The page with a register of four bytes, and where in it the register is.
     #[inline]
-    fn page(&self, bar: u8, offset: u64, len: usize) -> Option<(&SharedMem, usize)> {
-        let inside = |(page, memory): &'_ (u64, SharedMem)| {
-            let at = offset.checked_sub(*page)?;
-            (at < memory.len() as u64).then_some(at as usize)
-        };
-        let whole = bar == 0 && len == 4 && offset.is_multiple_of(4);
-        let mut pages = self.pages.iter().filter(|_| whole);
-        pages.find_map(|page| Some((&page.1, inside(page)?)))
+    fn shared_register(&self, bar: u8, offset: u64, len: usize) -> Option<(&SharedMem, usize)> {
+        if len != 4 || offset % 4 != 0 {
+            return None;
+        }
+        self.pages.iter().find_map(|(of, at, memory)| {
+            let inside = offset.checked_sub(*at)?;
+            let fits = *of == bar && inside < memory.len() as u64;
+            fits.then_some((memory, inside as usize))
+        })
     }
 
     /// The client, to say what a driver would not.
@@ -146,23 +150,24 @@ fn refused_is_all_ones(result: Result<(), ClientError>, data: &mut [u8]) -> Resu
 
 impl Bus for SocketBus {
     fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) -> Result<(), BusError> {
-        if let Some((page, at)) = self.page(bar, offset, data.len()) {
-            let value = page.load_u32(at, Ordering::Acquire);
-            data.copy_from_slice(&value.to_le_bytes());
+        self.costs.reads += 1;
+        if let Some((page, at)) = self.shared_register(bar, offset, data.len()) {
+            data.copy_from_slice(&page.load_u32(at, Ordering::Acquire).to_ne_bytes());
             return Ok(());
         }
-        self.costs.reads += 1;
         self.costs.messages += 1;
         let result = self.client.region_read(bar.into(), offset, data);
         refused_is_all_ones(result, data)
     }
 
     fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        if let (Some((page, at)), &[a, b, c, d]) = (self.page(bar, offset, data.len()), data) {
-            page.store_u32(at, u32::from_le_bytes([a, b, c, d]), Ordering::Release);
+        self.costs.writes += 1;
+        if let Some((page, at)) = self.shared_register(bar, offset, data.len())
+            && let Some(value) = data.first_chunk()
+        {
+            page.store_u32(at, u32::from_ne_bytes(*value), Ordering::Release);
             return Ok(());
         }
-        self.costs.writes += 1;
         self.costs.messages += 1;
         let result = if self.io_bars >> bar & 1 == 0 {
             self.client.region_post(bar.into(), offset, data)

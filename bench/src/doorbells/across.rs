@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use drivers::e1000::poll::{PollConfig, TxFrame};
+use drivers::e1000::poll::TxFrame;
 use drivers::igb::Igb;
 use rig::Daemon;
 use serde_json::{Value, json};
@@ -17,8 +17,6 @@ use crate::{load, machine};
 
 /// Keeps the daemon from looking at tails for frames in hand.
 const WITHOUT_LOOK: &str = "HYPERNIC_BENCH_NO_TAIL_LOOK";
-/// Frames that found no receive descriptor: through the packet FIFO, or lost (manual 13.7).
-const RNBC: u32 = 0x40a0;
 const SIZE: usize = 60;
 const RING: u32 = 256;
 
@@ -83,14 +81,11 @@ impl Pair {
             return Ok(Self::Igb(Box::new([guest(0)?, guest(1)?]), frame));
         }
         let kind = Traffic::Plain(SIZE);
-        let setup = |rx: u32| PollConfig {
-            csb: path.way.is_csb(),
-            ..fabric::config(kind, RING).rings(RING, rx)
+        let guest = |number, rx| {
+            let setup = fabric::config(kind, RING).rings(RING, rx);
+            super::e1000(fabric, number, path.way, setup)
         };
-        let mut guests = [
-            fabric.guest(0, &setup(RING))?,
-            fabric.guest(1, &setup(path.ring))?,
-        ];
+        let mut guests = [guest(0, RING)?, guest(1, path.ring)?];
         fabric::aim(&mut guests[0], kind, from, to)?;
         fabric::aim(&mut guests[1], kind, to, from)?;
         Ok(Self::E1000(Box::new(guests), kind.frame()?))
@@ -154,17 +149,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Frames that found no descriptor since the last time.
-    fn without_descriptor(&mut self) -> Result<Option<u64>> {
-        match self {
-            Self::E1000(guests, _) => {
-                let found = guests[1].driver().read(RNBC).map_err(driver)?;
-                Ok(Some(found.into()))
-            }
-            Self::Igb(..) => Ok(None),
-        }
-    }
-
     fn run(&mut self, burst: u32, seconds: f64) -> Result<(u64, f64)> {
         let start = Instant::now();
         let (mut received, mut idle) = (0, 0);
@@ -192,7 +176,6 @@ pub(super) fn sample(options: &Options, path: &Path) -> Result<Reading> {
     let fabric = Fabric::start_as(command, 2, "switch:lan", &words, Some(core))?;
     let mut pair = Pair::connect(&fabric, path)?;
     pair.announce()?;
-    pair.without_descriptor()?;
     let before = fabric.counters()?;
     let cpu = fabric.cpu();
     let (received, took) = std::thread::scope(|scope| {
@@ -207,7 +190,6 @@ pub(super) fn sample(options: &Options, path: &Path) -> Result<Reading> {
     pair.drain()?;
     let cpu = fabric.cpu() - cpu;
     let daemon = delta(&before, &fabric.counters()?);
-    let short = pair.without_descriptor()?;
     let count = |name: &str| daemon.get(name).copied().unwrap_or(0);
     let frames = count("rx_frames").max(1);
     let per = |n: u64| n as f64 / frames as f64;
@@ -219,7 +201,7 @@ pub(super) fn sample(options: &Options, path: &Path) -> Result<Reading> {
             "frames": frames, "rate": received as f64 / took / 1e6, "messages": per(count("messages")),
             "accesses": per(count("region_writes") + count("region_reads")), "calls": per(calls),
             "doorbells": per(count("doorbells")), "found": per(count("rx_tails_found")) * 100.0,
-            "fifo": short.map(|n| per(n.saturating_sub(lost)) * 100.0), "lost": per(lost) * 100.0,
+            "fifo": per(count("rx_no_buffer")) * 100.0, "lost": per(lost) * 100.0,
             "kept": per(count("rx_back_pressure")) * 100.0, "daemon_ns": cpu * 1e9 / frames as f64,
             "daemon": daemon,
         }),

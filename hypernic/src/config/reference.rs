@@ -291,7 +291,7 @@ const NIC: &[Word] = &[
     word(
         "csb",
         "true",
-        "offers shared memory to drivers that know it; for the 82540EM family and the RTL8168C ([CSB](csb.md))",
+        "offers shared memory to drivers that know it; for the 82540EM family and the RTL8168C, not with `doorbell = \"page\"` ([CSB](csb.md))",
         "`false`",
     ),
     word(

@@ -28,9 +28,11 @@ pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Erro
     };
     let mapped = || {
         let mut bus = SocketBus::connect(path)?;
-        // What a NIC with `doorbell = "page"` offers.
-        bus.map_doorbells()?;
-        Ok::<_, BusError>(bus)
+        // Where `doorbell = "page"`.
+        match bus.share_pages() {
+            Ok(()) | Err(BusError::Unsupported(_)) => Ok(bus),
+            Err(error) => Err(error),
+        }
     };
     let bus = mapped().map_err(|error| match error {
         BusError::Gone(why) if why.contains("No such file") || why.contains("refused") => failed(
