@@ -36,7 +36,11 @@ pub(super) struct Path {
 impl Path {
     pub(super) fn words(&self) -> String {
         let look = if self.looks { "" } else { ", no look" };
-        let ring = if self.ring == RING { "" } else { ", ring of 80" };
+        let ring = if self.ring == RING {
+            ""
+        } else {
+            ", ring of 80"
+        };
         format!("{}{look}, bursts of {}{ring}", self.way.words(), self.burst)
     }
 }
@@ -50,7 +54,11 @@ pub(super) fn paths() -> Vec<Path> {
             if way.is_igb() && ring != RING {
                 continue;
             }
-            let both: &[bool] = if way.is_page() { &[true, false] } else { &[true] };
+            let both: &[bool] = if way.is_page() {
+                &[true, false]
+            } else {
+                &[true]
+            };
             paths.extend(both.iter().map(|&looks| Path {
                 way,
                 looks,
@@ -76,7 +84,8 @@ impl Pair {
     fn connect(fabric: &Fabric, path: &Path) -> Result<Self> {
         let (from, to) = (fabric::mac(0), fabric::mac(1));
         if path.way.is_igb() {
-            let guest = |number| Igb::connect(fabric.socket(number), path.way.is_page()).map_err(gone);
+            let guest =
+                |number| Igb::connect(fabric.socket(number), path.way.is_page()).map_err(gone);
             let frame = load::frame(0, SIZE, false, from, to);
             return Ok(Self::Igb(Box::new([guest(0)?, guest(1)?]), frame));
         }

@@ -162,10 +162,7 @@ struct Word {
 }
 
 /// The registers of a queue by which it is known whose its tail is.
-fn setup_of<'a>(
-    layout: &'a Doorbells,
-    queue: &'a QueueDoorbell,
-) -> impl Iterator<Item = u32> + 'a {
+fn setup_of<'a>(layout: &'a Doorbells, queue: &'a QueueDoorbell) -> impl Iterator<Item = u32> + 'a {
     let enable = Some(queue.enable.0).filter(|at| layout.is_on_page(*at));
     queue.setup.iter().copied().chain(enable)
 }

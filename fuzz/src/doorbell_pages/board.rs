@@ -75,7 +75,11 @@ impl Board {
         } else {
             Function::Alone
         };
-        let model = if kind == Kind::Single { "e1000" } else { "82576" };
+        let model = if kind == Kind::Single {
+            "e1000"
+        } else {
+            "82576"
+        };
         let nic = nic(model, &Settings::ready(MAC), &function);
         let mut board = Board {
             nic,

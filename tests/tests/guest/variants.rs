@@ -68,7 +68,10 @@ fn long_stock_linux_goes_on_when_qemu_takes_an_82540ems_doorbell_page_away() {
     }
     let counters = wired.daemon.counters().unwrap();
     let grown = counters.since(&before);
-    println!("before it: {} doorbells\n{grown}", before.nic("n0", "doorbells"));
+    println!(
+        "before it: {} doorbells\n{grown}",
+        before.nic("n0", "doorbells")
+    );
     let of = |name| grown.nic("n0", name);
     assert!(of("tx_frames") + of("rx_frames") > 500, "{grown}");
     // Hypernic tells its operator so.

@@ -251,7 +251,9 @@ fn an_82540ems_pages_say_what_accesses_say() {
                     Some((len, elsewhere)) => {
                         let at = if elsewhere { second(at) } else { at };
                         let client = bus.client();
-                        client.region_write(0, at, &bytes[..len]).map_err(Into::into)
+                        client
+                            .region_write(0, at, &bytes[..len])
+                            .map_err(Into::into)
                     }
                 }
                 .expect("it is there");
@@ -266,7 +268,9 @@ fn an_82540ems_pages_say_what_accesses_say() {
         }
         Ok(())
     };
-    runner.run(&steps(registers.clone()), run).expect("the same");
+    runner
+        .run(&steps(registers.clone()), run)
+        .expect("the same");
     drop(buses);
     assert!(counter(&paged, "doorbell_page_writes") > 0);
     assert_eq!(counter(&trapped, "doorbell_page_writes"), 0);

@@ -93,12 +93,16 @@ impl Receive for Receiver {
         let Some(lock) = chip.rx.reach() else {
             return false;
         };
-        let found = chip.rx_enabled()
-            && take(&mut |tail| {
-                // The register side takes it once more, and counts it.
-                chip.file.set(r::RDT, tail & r::TAIL);
-                chip.note_word(kept::RDT, tail & r::TAIL);
+        let mut found = false;
+        if chip.rx_enabled() {
+            take(&mut |tail| {
+                // The register side takes it once more, and counts it. Another frame may have before it.
+                let tail = tail & r::TAIL;
+                found = chip.file.get(r::RDT) != tail;
+                chip.file.set(r::RDT, tail);
+                chip.note_word(kept::RDT, tail);
             });
+        }
         drop(lock);
         poll::let_go(chip, env);
         found

@@ -99,12 +99,16 @@ impl Receive for Receiver {
         let Some(lock) = own.rx.reach() else {
             return false;
         };
-        let found = function.rx_enabled(queue)
-            && take(&mut |tail| {
-                // The register side takes it once more, and counts it.
-                function.file.put(own.rx_tail, tail & TAIL);
-                function.note_word(kept::tail(false, queue), tail & TAIL);
+        let mut found = false;
+        if function.rx_enabled(queue) {
+            take(&mut |tail| {
+                // The register side takes it once more, and counts it. Another frame may have before it.
+                let tail = tail & TAIL;
+                found = function.file.at(own.rx_tail) != tail;
+                function.file.put(own.rx_tail, tail);
+                function.note_word(kept::tail(false, queue), tail);
             });
+        }
         drop(lock);
         function.let_go(queue);
         found

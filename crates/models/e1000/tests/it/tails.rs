@@ -23,6 +23,7 @@ fn a_tail_in_memory_gives_buffers_to_frames_in_hand() {
     let doorbells = m.counter("rx_doorbells");
     assert!(look(&m, 0, Some(0x1_0006)));
     assert_eq!(m.r(reg::RDT), 6, "of its bits");
+    assert!(!look(&m, 0, Some(6)), "the next frame finds nothing new");
     m.nic.receive.poll(&m.env);
     assert_eq!((m.r(reg::RDH), m.r(RDFPC)), (5, 0));
     assert_eq!(m.counter("rx_doorbells"), doorbells, "told later");

@@ -22,6 +22,7 @@ fn a_tail_in_memory_gives_buffers_to_frames_in_hand() {
     let doorbells = guest.counter("rx_doorbells");
     assert!(look(0, Some(0x1_0005)));
     assert_eq!(guest.get(r::RDT, 0), 5, "of its bits");
+    assert!(!look(0, Some(5)), "the next frame finds nothing new");
     assert_eq!(guest.receive(&frames), 3);
     assert_eq!(guest.get(r::RDH, 0), 5);
     assert_eq!(guest.counter("rx_doorbells"), doorbells, "told later");
