@@ -76,7 +76,10 @@ impl Driver for Poll<SocketBus> {
         if memory {
             bus.share_pages().expect("it shares its doorbells");
         }
-        Some(Poll::new(bus, &PollConfig::new()).expect("it comes up"))
+        let mut nic = Poll::new(bus, &PollConfig::new()).expect("it comes up");
+        // Answered after all that it has written.
+        nic.driver().read(reg::STATUS as u32).expect("it is there");
+        Some(nic)
     }
 
     fn send(&mut self, count: u32) -> bool {
@@ -199,7 +202,10 @@ struct Step {
 
 fn steps(registers: Vec<u32>) -> impl Strategy<Value = Vec<Step>> {
     let value = prop_oneof![any::<u32>(), 0u32..16, Just(u32::MAX), Just(1u32 << 31)];
-    let by_message = prop::option::weighted(0.3, (prop::sample::select(vec![1, 2, 4]), any()));
+    let by_message = prop::option::weighted(
+        0.3,
+        (prop::sample::select(vec![1usize, 2, 4]), any::<bool>()),
+    );
     let step = (prop::sample::select(registers), value, by_message);
     let step = step.prop_map(|(register, value, by_message)| Step {
         register,
