@@ -5,15 +5,15 @@
 //! measured but the way from the tail register to the ring.
 
 mod across;
+mod way;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use drivers::SocketBus;
-use drivers::e1000::poll::{PollConfig, TxFrame};
+use drivers::e1000::poll::TxFrame;
 use drivers::igb::Igb;
 use serde_json::{Value, json};
 
+use self::way::{Way, calls, e1000, gone};
 use crate::error::{Error, Result};
 use crate::fabric::{self, Fabric, Guest, Traffic, delta, driver};
 use crate::machine;
@@ -26,63 +26,6 @@ use crate::stats::{Column, Reading, Summary, figure, in_turns};
 const COUNTS: [usize; 3] = [1, 100, 1000];
 /// Frames rung for at once.
 const BURSTS: [u32; 2] = [1, 32];
-
-/// The ways a tail reaches the NIC.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    E1000Trap,
-    E1000Page,
-    E1000Csb,
-    IgbTrap,
-    IgbPage,
-}
-
-impl Way {
-    const ALL: [Self; 5] = [
-        Self::E1000Trap,
-        Self::E1000Page,
-        Self::E1000Csb,
-        Self::IgbTrap,
-        Self::IgbPage,
-    ];
-    /// Those whose idle functions are measured.
-    const IDLE: [Self; 2] = [Self::IgbTrap, Self::IgbPage];
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::E1000Trap => "82540EM, trap",
-            Self::E1000Page => "82540EM, page",
-            Self::E1000Csb => "82540EM, CSB",
-            Self::IgbTrap => "82576, trap",
-            Self::IgbPage => "82576, page",
-        }
-    }
-
-    fn is_page(self) -> bool {
-        matches!(self, Self::E1000Page | Self::IgbPage)
-    }
-
-    fn is_csb(self) -> bool {
-        self == Self::E1000Csb
-    }
-
-    fn is_igb(self) -> bool {
-        matches!(self, Self::IgbTrap | Self::IgbPage)
-    }
-
-    /// Words for the daemon.
-    fn options(self) -> Vec<String> {
-        let model = if self.is_igb() { "82576" } else { "e1000" };
-        let mut words = vec!["--model", model, "--workers", "1"];
-        if self.is_page() {
-            words.extend(["--doorbell", "page"]);
-        }
-        if self.is_csb() {
-            words.push("--csb");
-        }
-        words.into_iter().map(str::to_owned).collect()
-    }
-}
 
 /// Bytes of a frame.
 const SIZE: usize = 60;
@@ -103,23 +46,6 @@ pub fn estimate(options: &Options) -> f64 {
     let across = across::paths().len() as f64 * (across::seconds(options) + 1.5);
     let idle = (Way::IDLE.len() * COUNTS.len()) as f64 * (idle(options) + 2.0);
     30.0 + options.rounds() as f64 * (busy + across) + idle
-}
-
-fn gone(error: drivers::BusError) -> Error {
-    Error::Tool {
-        tool: "the NIC's driver",
-        what: error.to_string(),
-    }
-}
-
-/// An 82540EM's driver that rings this way.
-fn e1000(fabric: &Fabric, number: usize, way: Way, setup: PollConfig) -> Result<Guest> {
-    let mut bus = SocketBus::connect(fabric.socket(number)).map_err(gone)?;
-    if way.is_page() {
-        bus.share_pages().map_err(gone)?;
-    }
-    let csb = way.is_csb();
-    Guest::new(bus, &PollConfig { csb, ..setup }).map_err(driver)
 }
 
 /// A driver that sends and is told when each frame has been sent.
@@ -177,16 +103,6 @@ fn fabric(options: &Options, way: Way, count: usize) -> Result<Fabric> {
     words.extend(way.options());
     let core = machine::cores().1;
     Fabric::start(&options.hypernic(), count, "null", &words, Some(core))
-}
-
-/// System calls, by the daemon's own counters.
-fn calls(daemon: &BTreeMap<String, u64>) -> u64 {
-    let is_one = |name: &str| {
-        let name = name.rsplit('.').next().unwrap_or(name);
-        name.ends_with("_calls") || ["syscalls", "irq_triggers", "inlet_sleeps"].contains(&name)
-    };
-    let found = daemon.iter().filter(|(name, _)| is_one(name));
-    found.map(|(_, n)| n).sum()
 }
 
 /// Runs the module.

@@ -7,7 +7,7 @@ use drivers::igb::Igb;
 use rig::Daemon;
 use serde_json::{Value, json};
 
-use super::{Way, gone};
+use super::way::{self, Way, gone};
 use crate::error::Result;
 use crate::fabric::{self, Fabric, Guest, Traffic, delta, driver};
 use crate::options::Options;
@@ -92,7 +92,7 @@ impl Pair {
         let kind = Traffic::Plain(SIZE);
         let guest = |number, rx| {
             let setup = fabric::config(kind, RING).rings(RING, rx);
-            super::e1000(fabric, number, path.way, setup)
+            way::e1000(fabric, number, path.way, setup)
         };
         let mut guests = [guest(0, RING)?, guest(1, path.ring)?];
         fabric::aim(&mut guests[0], kind, from, to)?;
@@ -202,7 +202,7 @@ pub(super) fn sample(options: &Options, path: &Path) -> Result<Reading> {
     let count = |name: &str| daemon.get(name).copied().unwrap_or(0);
     let frames = count("rx_frames").max(1);
     let per = |n: u64| n as f64 / frames as f64;
-    let calls = super::calls(&daemon);
+    let calls = way::calls(&daemon);
     let lost = count("rx_missed");
     Ok(Reading {
         value: cpu * 1e9 / frames as f64,
