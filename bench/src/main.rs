@@ -122,7 +122,7 @@ const MODULES: [Module; 15] = [
     },
     Module {
         name: "doorbells",
-        about: "82576: tail registers as messages and as memory: accesses per frame, time to answer, idle cost",
+        about: "tail registers as messages, as memory and by CSB: accesses, time to answer, guest to guest, idle cost",
         estimate: doorbells::estimate,
         run: doorbells::run,
     },

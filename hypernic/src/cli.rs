@@ -36,7 +36,7 @@ use crate::help::HelpCommand;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::top::TopCommand;
 use crate::top::perf::PerfCommand;
-use crate::transport::{Options, fits};
+use crate::transport::{Options, fits, hint};
 use crate::vf::VfCommand;
 use crate::web::WebCommand;
 
@@ -302,7 +302,7 @@ pub struct Run {
     #[arg(long)]
     pub hash_report: bool,
     /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in shared
-    /// memory (page; models with MSI-X only).
+    /// memory (page; 82576 and the 82540EM family, these for drivers without interrupts).
     #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
     pub doorbell: Doorbell,
     /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
@@ -338,6 +338,7 @@ impl Run {
         let options = Options {
             doorbell: self.doorbell,
             eeprom: !self.eeprom.is_empty(),
+            csb: self.csb,
         };
         fits(self.transport, self.model, MODELS, &options).map_err(Error::Usage)?;
         let (switch_name, mut ports) = switch_and_ports(self.port)?;
@@ -353,6 +354,8 @@ impl Run {
             host.hints
                 .push(retired("--portions", "--receive-throttling"));
         }
+        let all = "all NICs";
+        host.hints.extend(hint(all, self.model, self.doorbell));
         let guard = self.guard.into_guard();
         // Guards are the switch's: with any, even one NIC on one port has a switch between.
         let alone = sockets.len() == 1 && ports.len() == 1 && guard == Guard::default();

@@ -354,8 +354,8 @@ impl Host {
         if config.doorbell == Doorbell::Page && !absent {
             let doorbells = nic.control.doorbells().ok_or_else(|| {
                 Error::Usage(format!(
-                    "{}: model \"{}\" has no doorbell page: it interrupts by INTx, for which \
-                     VMMs unmap such pages; write doorbell = \"trap\"",
+                    "{}: model \"{}\" has no doorbell page: its drivers tell it by registers that \
+                     cannot be memory; write doorbell = \"trap\"",
                     config.name, nic.identity.model
                 ))
             })?;

@@ -4,11 +4,12 @@
 //! what a receiver says about checksums. [`phy`] is the PHY, [`mdio`] the command register that leads to
 //! it; [`window`] and [`io`] are the ways into the registers. [`wake`] is what wakes a sleeping guest,
 //! [`flow`] what pause frames are. [`rx`] puts frames into the buffers of a ring, [`tx`]
-//! makes frames of its descriptors. [`kept`] is what of rings outlives the process.
+//! makes frames of its descriptors. [`kept`] is what of rings outlives the process, [`doorbell`] what may be memory of the guest's.
 #![forbid(unsafe_code)]
 
 pub mod bits;
 mod counters;
+pub mod doorbell;
 pub mod filter;
 pub mod flow;
 pub mod io;

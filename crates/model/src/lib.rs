@@ -318,10 +318,14 @@ pub trait Receive: Send + Sync {
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
     /// A receive queue, by its place among [`Control::doorbells`], may have been given buffers in memory that the register side has
-    /// not looked at yet. `moved` says where its tail is now, if the queue is set up as it was; it is called while nothing else is
-    /// set up. Whether there are more buffers.
-    fn look_at_tail(&self, queue: u32, moved: &dyn Fn() -> Option<u32>) -> bool {
-        let _ = (queue, moved);
+    /// not looked at yet. `take` gives what it is called with the tail that is there now, if the queue is set up as it was, and says
+    /// whether it has; it is called while nothing else is set up. Whether there are more buffers.
+    fn look_at_tail(&self, env: &Env, queue: u32, take: TakeTail<'_>) -> bool {
+        let _ = (env, queue, take);
+        false
+    }
+    /// Whether [`Self::deliver`] keeps frames that find no buffer, so that a look at tails in memory is worth more before it than behind.
+    fn keeps_excess(&self) -> bool {
         false
     }
     /// Whether the guest would get the frame, without effect: `tell` is told each decision, and the counter that goes
@@ -336,6 +340,9 @@ pub trait Receive: Send + Sync {
         None
     }
 }
+
+/// For [`Receive::look_at_tail`].
+pub type TakeTail<'a> = &'a dyn Fn(&mut dyn FnMut(u32)) -> bool;
 
 /// The address space of a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

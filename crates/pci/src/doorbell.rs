@@ -17,7 +17,8 @@ pub struct QueueDoorbell {
     pub setup: Vec<u32>,
     /// The head, which the device moves.
     pub head: u32,
-    /// The register that enables the queue, and its bits that do.
+    /// The register that enables the queue, and its bits that do. It may lie elsewhere in the BAR: then it is no memory, and
+    /// says only when the queue can ring.
     pub enable: (u32, u32),
     /// The tail: the doorbell.
     pub tail: u32,
@@ -25,7 +26,7 @@ pub struct QueueDoorbell {
 
 impl QueueDoorbell {
     /// All of its registers, in the order in which changes are to be applied: the ring, then whether
-    /// it is on, then how far it is filled.
+    /// it is on, then how far it is filled. All are memory, but for an enabling register that is on no page.
     pub fn registers(&self) -> impl Iterator<Item = u32> + '_ {
         let setup = self.setup.iter().copied();
         setup.chain([self.head, self.enable.0, self.tail])
@@ -55,18 +56,28 @@ impl Doorbells {
         let Ok(at) = u32::try_from(offset) else {
             return false;
         };
-        let page = |(page, len): &(u32, u32)| (*page..page.saturating_add(*len)).contains(&at);
-        self.pages.iter().any(page) || self.touched_by.iter().any(|range| range.contains(&at))
+        self.is_on_page(at) || self.touched_by.iter().any(|range| range.contains(&at))
+    }
+
+    /// Whether there is memory at `offset`.
+    pub fn is_on_page(&self, offset: u32) -> bool {
+        let page = |(page, len): &(u32, u32)| (*page..page.saturating_add(*len)).contains(&offset);
+        self.pages.iter().any(page)
     }
 
     /// All registers that are memory, in the order in which changes are to be applied.
     pub fn registers(&self) -> impl Iterator<Item = u32> + '_ {
         let others = self.others.iter().copied();
-        others.chain(self.queues.iter().flat_map(QueueDoorbell::registers))
+        let queues = self.queues.iter().flat_map(|queue| {
+            let elsewhere = !self.is_on_page(queue.enable.0);
+            let registers = queue.registers();
+            registers.filter(move |at| !elsewhere || *at != queue.enable.0)
+        });
+        others.chain(queues)
     }
 
     /// Whether the description can be: pages apart and in order, each register on one of them, each
-    /// named once.
+    /// named once; and writes of an enabling register that is on none are known to switch a queue.
     pub fn valid(&self) -> bool {
         const PAGE: u32 = 4096;
         let mut end = 0;
@@ -77,16 +88,15 @@ impl Doorbells {
             good && after.is_some()
         });
         let mut registers: Vec<u32> = self.registers().collect();
-        let on_page = |at: &u32| {
-            let inside = |(page, len): &(u32, u32)| (*page..page + len).contains(at);
-            at.is_multiple_of(4) && self.pages.iter().any(inside)
-        };
+        let on_page = |at: &u32| at.is_multiple_of(4) && self.is_on_page(*at);
+        let mut enables = self.queues.iter().map(|queue| queue.enable.0);
+        let known = enables.all(|at| at.is_multiple_of(4) && self.touches(at.into()));
         pages && !self.pages.is_empty() && self.queues.len() <= MAX_QUEUES && {
             let placed = registers.iter().all(on_page);
             let count = registers.len();
             registers.sort_unstable();
             registers.dedup();
-            placed && registers.len() == count
+            known && placed && registers.len() == count
         }
     }
 }
@@ -129,6 +139,22 @@ mod tests {
         for at in [4, 0x2c00, 0xb000, 0xd000, 0xf000, 1 << 32, u64::MAX] {
             assert!(!bells.touches(at), "{at:#x}");
         }
+    }
+
+    #[test]
+    fn a_queue_may_be_enabled_by_an_access() {
+        let mut bells = good();
+        bells.queues[0].enable.0 = 0x2800;
+        assert!(bells.valid());
+        assert!(bells.registers().all(|at| at != 0x2800));
+        assert_eq!(bells.registers().count(), good().registers().count() - 1);
+        // One register may enable several.
+        bells.queues[1].enable.0 = 0x2800;
+        assert!(bells.valid());
+        bells.queues[1].enable.0 = 0x100;
+        assert!(!bells.valid(), "the pages would not follow it");
+        bells.queues[1].enable.0 = 0x2802;
+        assert!(!bells.valid(), "not aligned");
     }
 
     #[test]

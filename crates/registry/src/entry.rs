@@ -29,6 +29,8 @@ pub struct Model {
     pub make: fn(&Settings, &Function) -> Nic,
     /// Makes its device without PCI, for transports that are virtio's own; `None` where it has none.
     pub virtio: Option<fn(&Settings) -> virtio_net::Device>,
+    /// What an operator is to know who lets VMMs map its doorbells, if anything.
+    pub page_hint: Option<&'static str>,
 }
 
 /// An option that not every model takes.

@@ -84,6 +84,10 @@ const E1000_FAMILY: Model = Model {
     ],
     make: |settings, _| e1000(Variant::I82540Em, settings),
     virtio: None,
+    page_hint: Some(
+        "its stock drivers have INTx only, and QEMU takes the page away at the first such interrupt: from then on each access \
+         is a message again, and waits for its answer. It is for drivers that poll, and for VMMs that leave it mapped",
+    ),
 };
 
 static I82576: Model = Model {
@@ -140,6 +144,7 @@ static I82576: Model = Model {
     ],
     make: i82576,
     virtio: None,
+    page_hint: None,
 };
 
 static R8168: Model = Model {
@@ -217,6 +222,7 @@ const R8168_FAMILY: Model = Model {
     ],
     make: |settings, _| r8168(RealtekVariant::Rtl8168C, settings),
     virtio: None,
+    page_hint: None,
 };
 
 static VIRTIO_NET: Model = Model {
@@ -247,6 +253,7 @@ static VIRTIO_NET: Model = Model {
     ],
     make: |settings, _| virtio_net::new(virtio(settings)),
     virtio: Some(|settings| virtio_net::Device::new(virtio(settings))),
+    page_hint: None,
 };
 
 fn virtio(settings: &Settings) -> virtio_net::Config {

@@ -134,8 +134,8 @@ impl DeviceDescription {
 
     /// Lets the client map pages of registers. The server looks at them at each call of
     /// [`Server::process`](crate::Server::process) and tells the device what the guest wrote, as
-    /// writes; in between its owner looks at the [`MappedDoorbells`](crate::MappedDoorbells). For devices with messages
-    /// only: QEMU takes a device's mappings away at its first INTx.
+    /// writes; in between its owner looks at the [`MappedDoorbells`](crate::MappedDoorbells). QEMU takes a device's mappings
+    /// away at its first INTx: this is for devices with messages, and for drivers without interrupts.
     #[must_use]
     pub fn doorbells(mut self, doorbells: Doorbells) -> Self {
         self.doorbells = Some(doorbells);

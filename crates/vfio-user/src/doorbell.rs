@@ -6,6 +6,9 @@
 //! before it sent the message is then applied before it, as on a bus. Between messages its owner
 //! looks at the tails only, through [`MappedDoorbells`], which needs no server.
 //!
+//! Tails of receive queues are looked at by a thread, too, that has frames for one ([`MappedDoorbells::take`]). Whoever takes a tail holds
+//! its lock from the load until the device has the value: a later tail is never followed by an earlier one.
+//!
 //! The memory is hostile: it may change at any time, to anything. Each look loads each word once,
 //! what was loaded goes through the device like any write, and what the device makes of it is stored
 //! back unless the guest has written again. A new client gets new memory, since nothing takes the old
@@ -18,6 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pci::{Doorbells, QueueDoorbell};
 
 use crate::device::Device;
+use parking_lot::Mutex;
 use peer::{Area, SharedMem};
 
 /// A register, and its last value that was acted upon.
@@ -45,8 +49,10 @@ impl Seen {
 struct Tail {
     tail: Seen,
     queue: u32,
-    /// The queue's other registers but for the head.
+    /// The queue's other registers that are memory, but for the head.
     setup: Box<[Seen]>,
+    /// Held from the load of the tail until the device has it.
+    taking: Mutex<()>,
 }
 
 struct Tails {
@@ -93,15 +99,33 @@ impl MappedDoorbells {
         self.0.tails.len() as u32
     }
 
-    /// The tail of a queue, by its place in the [layout](pci::Doorbells), if that is enabled and its tail has been moved and not yet
-    /// acted upon. Not if anything else of the queue has been written, which comes before the tail: then only a look at all
-    /// registers knows what the tail is of.
-    pub fn moved(&self, queue: u32) -> Option<u32> {
+    /// Whether the tail of a queue, by its place in the [layout](pci::Doorbells), is worth a try to [`Self::take`] it.
+    pub fn has_moved(&self, queue: u32) -> bool {
+        self.tail_of(queue)
+            .is_some_and(|tail| self.moved(tail).is_some())
+    }
+
+    /// Gives `put` the tail of a queue, if that is enabled and its tail has been moved and not yet acted upon. Not if anything else
+    /// of the queue has been written, which comes before the tail: then only a look at all registers knows what the tail is of. Not
+    /// while another thread takes it, either. Whether `put` has it. The server takes the same tail again with its next look.
+    pub fn take(&self, queue: u32, put: &mut dyn FnMut(u32)) -> bool {
+        let Some(tail) = self.tail_of(queue) else {
+            return false;
+        };
+        let Some(_taking) = tail.taking.try_lock() else {
+            return false;
+        };
+        let moved = self.moved(tail);
+        moved.map(put).is_some()
+    }
+
+    fn tail_of(&self, queue: u32) -> Option<&Tail> {
         let live = self.0.live.load(Ordering::Acquire);
         let tail = self.0.tails.get(queue as usize)?;
-        if live >> tail.queue & 1 == 0 {
-            return None;
-        }
+        (live >> tail.queue & 1 != 0).then_some(tail)
+    }
+
+    fn moved(&self, tail: &Tail) -> Option<u32> {
         let area = &self.0.area;
         // The tail first: a guest writes it last, so what comes before it is seen.
         let news = tail.tail.news(area)?;
@@ -129,6 +153,8 @@ struct Word {
     offset: u32,
     queue: u32,
     used_as: WordUse,
+    /// Not a register elsewhere that enables a queue, which is only read.
+    in_memory: bool,
     /// Its place among what a queue was set up with.
     setup: Option<usize>,
     /// What was last loaded from it or stored to it.
@@ -136,9 +162,9 @@ struct Word {
 }
 
 /// The registers of a queue by which it is known whose its tail is.
-fn setup_of(queue: &QueueDoorbell) -> impl Iterator<Item = u32> + '_ {
-    let setup = queue.setup.iter().copied();
-    setup.chain([queue.enable.0])
+fn setup_of<'a>(layout: &'a Doorbells, queue: &'a QueueDoorbell) -> impl Iterator<Item = u32> + 'a {
+    let enable = Some(queue.enable.0).filter(|at| layout.is_on_page(*at));
+    queue.setup.iter().copied().chain(enable)
 }
 
 /// What a look found.
@@ -183,9 +209,10 @@ impl Registers {
                 } else {
                     WordUse::Setup
                 };
-                let mut setup = setup_of(doorbell);
+                let mut setup = setup_of(&layout, doorbell);
                 words.push(Word {
                     setup: setup.position(|of| of == offset),
+                    in_memory: layout.is_on_page(offset),
                     ..Word::new(offset, queue, kind)
                 });
             }
@@ -224,7 +251,8 @@ impl Registers {
         let tails = tails.map(|(doorbell, queue)| Tail {
             tail: Seen::new(doorbell.tail),
             queue,
-            setup: setup_of(doorbell).map(Seen::new).collect(),
+            setup: setup_of(&self.layout, doorbell).map(Seen::new).collect(),
+            taking: Mutex::new(()),
         });
         let tails = Tails {
             area: memory.area(0, self.size),
@@ -289,9 +317,15 @@ impl Registers {
         };
         let tails = &*bell.0;
         let mut enables = false;
-        for word in &mut self.words {
+        for word in self.words.iter_mut().filter(|word| word.in_memory) {
             let offset = word.offset as usize;
-            let now = tails.area.load_u32(offset, Ordering::Acquire);
+            let load = || tails.area.load_u32(offset, Ordering::Acquire);
+            if load() == word.seen {
+                continue;
+            }
+            // Loaded once more: with the lock of a tail, another thread has not a later one.
+            let _taking = word.tail(tails).map(|tail| tail.taking.lock());
+            let now = load();
             if now == word.seen {
                 continue;
             }
@@ -312,18 +346,21 @@ impl Registers {
     }
 
     /// Shows what the device has moved. If it has switched a queue off by itself, other registers may
-    /// have changed with it.
+    /// have changed with it. A queue that an access enables changes with that only.
     pub fn publish(&mut self, device: &mut dyn Device) {
-        let moves = |word: &Word| matches!(word.used_as, WordUse::Head | WordUse::Enable(_));
+        let moves = |word: &Word| {
+            word.in_memory && matches!(word.used_as, WordUse::Head | WordUse::Enable(_))
+        };
         if self.show(device, moves) {
             self.refresh(device);
         }
     }
 
-    /// A message has written `len` bytes of the BAR: shows what that has changed.
-    pub fn written(&mut self, device: &mut dyn Device, offset: u64, len: usize) {
+    /// A message has written `len` bytes of a BAR: shows what that has changed. Another BAR may be a window to this one.
+    pub fn written(&mut self, device: &mut dyn Device, bar: u8, offset: u64, len: usize) {
         let mut words = (offset & !3..offset + len as u64).step_by(4);
-        if self.shared.is_some() && words.any(|at| self.layout.touches(at)) {
+        let touches = bar != self.layout.bar || words.any(|at| self.layout.touches(at));
+        if self.shared.is_some() && touches {
             self.refresh(device);
         }
     }
@@ -366,6 +403,7 @@ impl Word {
             offset,
             queue,
             used_as,
+            in_memory: true,
             setup: None,
             seen: 0,
         }
@@ -378,6 +416,10 @@ impl Word {
         device.bar_read(layout.bar, self.offset.into(), &mut data);
         let has = u32::from_le_bytes(data);
         let differs = has != self.seen;
+        if !self.in_memory {
+            self.seen = has;
+            return differs;
+        }
         if differs && tails.area.replace_u32(self.offset as usize, self.seen, has) {
             self.seen = has;
         }
@@ -385,10 +427,18 @@ impl Word {
         differs
     }
 
+    /// The tail it is.
+    fn tail<'t>(&self, tails: &'t Tails) -> Option<&'t Tail> {
+        match self.used_as {
+            WordUse::Tail(at) => tails.tails.get(at),
+            _ => None,
+        }
+    }
+
     /// Tells others what was seen.
     fn share(&self, tails: &Tails) {
         let of = match (self.used_as, self.setup) {
-            (WordUse::Tail(at), _) => tails.tails.get(at).map(|tail| &tail.tail),
+            (WordUse::Tail(_), _) => self.tail(tails).map(|tail| &tail.tail),
             (_, Some(at)) => {
                 let tail = tails.tails.get(self.queue as usize);
                 tail.and_then(|tail| tail.setup.get(at))
@@ -402,74 +452,4 @@ impl Word {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::ResetCause;
-
-    const BASE: u32 = 0x1000;
-    const ENABLE: u32 = 0x1028;
-    const TAIL: u32 = 0x1018;
-    const ON: u32 = 1;
-
-    /// Keeps what is written.
-    struct Plain(Vec<u32>);
-
-    impl Device for Plain {
-        fn bar_read(&mut self, _: u8, offset: u64, data: &mut [u8]) {
-            data.copy_from_slice(&self.0[offset as usize / 4].to_le_bytes());
-        }
-
-        fn bar_write(&mut self, _: u8, offset: u64, data: &[u8]) {
-            let word = data.try_into().map(u32::from_le_bytes);
-            self.0[offset as usize / 4] = word.expect("four bytes");
-        }
-
-        fn reset(&mut self, _: ResetCause) {}
-    }
-
-    #[test]
-    fn a_tail_that_moved_is_told_while_its_queue_is_set_up_as_it_was() {
-        let queue = |more: u32| QueueDoorbell {
-            setup: vec![BASE + more],
-            head: BASE + 0x10 + more,
-            enable: (ENABLE + more, ON),
-            tail: TAIL + more,
-        };
-        let layout = Doorbells {
-            pages: vec![(0x1000, 0x1000)],
-            queues: vec![queue(0), queue(0x100)],
-            ..Doorbells::default()
-        };
-        let mut device = Plain(vec![0; 0x1000]);
-        let mut registers = Registers::new(layout, 0x2000);
-        registers.share(&mut device).expect("memory");
-        let bell = registers.bell().expect("shared").clone();
-        let store = |at: u32, value| bell.0.area.store_u32(at as usize, value, Ordering::Release);
-        store(BASE, 0x5000);
-        store(ENABLE, ON);
-        store(TAIL, 7);
-        assert_eq!(bell.moved(0), None, "it is not known to be on");
-        registers.look(&mut device);
-        assert_eq!(bell.moved(0), None, "it was acted upon");
-        store(TAIL, 9);
-        assert_eq!(bell.moved(0), Some(9));
-        assert_eq!((bell.moved(1), bell.moved(2)), (None, None));
-        // The tail is of another ring, or of one that is off.
-        for (at, old, new) in [(BASE, 0x5000, 0x6000), (ENABLE, ON, 0)] {
-            store(at, new);
-            assert_eq!(bell.moved(0), None, "{at:#x}");
-            store(at, old);
-            assert_eq!(bell.moved(0), Some(9), "{at:#x}");
-        }
-        store(BASE, 0x6000);
-        registers.look(&mut device);
-        assert_eq!(bell.moved(0), None);
-        store(TAIL, 10);
-        assert_eq!(
-            (bell.moved(0), device.0[BASE as usize / 4]),
-            (Some(10), 0x6000)
-        );
-        registers.unshare();
-        assert_eq!(bell.moved(0), None, "its client is gone");
-    }
-}
+mod tests;

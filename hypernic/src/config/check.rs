@@ -22,7 +22,7 @@ use super::types::{
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
 use crate::spec::{NicMac, PortSpec, Transport};
-use crate::transport::{Options, fits};
+use crate::transport::{Options, fits, hint};
 
 /// How much the daemon gives up.
 fn sandbox_mode(word: Option<&Spanned<String>>) -> Result<Mode, Fault> {
@@ -266,6 +266,7 @@ impl SoFar {
             let hint = retired("portions", "receive-throttling");
             self.host.hints.push(hint);
         }
+        self.host.hints.extend(hint(&name, model, raw.doorbell));
         let guard = checked(raw.guard, |_| {
             (!on_switch).then(|| {
                 format!(
@@ -352,17 +353,17 @@ impl SoFar {
 
 /// By which protocol a NIC is served, if its model and its other words allow that.
 fn transport(raw: &RawNic, model: &Model, models: Models) -> Result<Transport, Fault> {
-    let Some(word) = &raw.transport else {
-        return Ok(Transport::default());
-    };
-    let transport = *word.get_ref();
+    let word = raw.transport.as_ref();
+    let transport = word.map_or_else(Transport::default, |word| *word.get_ref());
     let options = Options {
         doorbell: raw.doorbell,
         eeprom: raw.eeprom.is_some(),
+        csb: raw.csb,
     };
+    let at = word.map_or_else(|| raw.name.span(), Spanned::span).start;
     fits(transport, model, models, &options)
         .map(|()| transport)
-        .map_err(|message| Fault::at(word, message))
+        .map_err(|message| Fault(Some(at), message))
 }
 
 /// Whether a port is a switch, which then must be there.

@@ -291,7 +291,7 @@ const NIC: &[Word] = &[
     word(
         "csb",
         "true",
-        "offers shared memory to drivers that know it; for the 82540EM family and the RTL8168C ([CSB](csb.md))",
+        "offers shared memory to drivers that know it; for the 82540EM family and the RTL8168C, not with `doorbell = \"page\"` ([CSB](csb.md))",
         "`false`",
     ),
     word(
@@ -327,7 +327,7 @@ const NIC: &[Word] = &[
     word(
         "doorbell",
         r#""page""#,
-        r#"`"trap"`: the guest's tail writes are messages. `"page"`: they go to memory that the guest shares; 82576 only ([doorbells](design/doorbells.md))"#,
+        r#"`"trap"`: the guest's tail writes are messages. `"page"`: they go to memory that the guest shares; 82576, and 82540EM family for drivers that poll, without `csb` ([doorbells](design/doorbells.md))"#,
         r#"`"trap"`"#,
     ),
     word(

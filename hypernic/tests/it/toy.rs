@@ -126,6 +126,7 @@ static TOY: Model = Model {
         receive: Arc::new(NoRings),
     },
     virtio: None,
+    page_hint: None,
 };
 const TABLE: Models = Models(&[&TOY]);
 

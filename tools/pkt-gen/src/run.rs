@@ -26,7 +26,15 @@ pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Erro
         socket: path.to_owned(),
         message: format!("{why}; {cure}"),
     };
-    let bus = SocketBus::connect(path).map_err(|error| match error {
+    let mapped = || {
+        let mut bus = SocketBus::connect(path)?;
+        // Where `doorbell = "page"`.
+        match bus.share_pages() {
+            Ok(()) | Err(BusError::Unsupported(_)) => Ok(bus),
+            Err(error) => Err(error),
+        }
+    };
+    let bus = mapped().map_err(|error| match error {
         BusError::Gone(why) if why.contains("No such file") || why.contains("refused") => failed(
             "no NIC listens there".into(),
             &format!(

@@ -1,5 +1,6 @@
 //! The register side (manual §13.4): accesses of any width, side effects, reset.
 
+mod doorbell;
 pub(crate) mod eeprom;
 mod eerd;
 mod load;
@@ -414,6 +415,11 @@ impl Control for Registers {
 
     fn take_work(&mut self) -> Work {
         std::mem::take(&mut self.work)
+    }
+
+    fn doorbells(&self) -> Option<model::Doorbells> {
+        // With a CSB the tails are in the guest's own memory, and the registers follow them.
+        (!self.chip.csb.offered).then(doorbell::layout)
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {

@@ -30,10 +30,12 @@ use datapath::counters::count;
 use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use intel::Ring;
 use intel::wake::Wakes;
-use model::{Env, Receive};
+use model::{Env, Receive, TakeTail};
 
 use crate::core::chip::Chip;
+use crate::core::kept;
 use crate::core::rx_queue::{Account, RING};
+use crate::regs as r;
 pub(crate) use crate::rx::call::Excess;
 use crate::rx::call::{Outcome, ROUNDS, Rx};
 use crate::rx::own_copy::OwnCopy;
@@ -74,6 +76,36 @@ impl Receive for Receiver {
 
     fn poll(&self, env: &Env) {
         poll::poll(&self.chip, env);
+    }
+
+    fn keeps_excess(&self) -> bool {
+        // In the packet FIFO.
+        true
+    }
+
+    fn look_at_tail(&self, env: &Env, queue: u32, take: TakeTail<'_>) -> bool {
+        let chip = &self.chip;
+        // The other one is the transmit ring.
+        if queue != 0 {
+            return false;
+        }
+        // Who places the ring anew waits for the lock: what is read under it is of the ring as it is.
+        let Some(lock) = chip.rx.reach() else {
+            return false;
+        };
+        let mut found = false;
+        if chip.rx_enabled() {
+            take(&mut |tail| {
+                // The register side takes it once more, and counts it. Another frame may have before it.
+                let tail = tail & r::TAIL;
+                found = chip.file.get(r::RDT) != tail;
+                chip.file.set(r::RDT, tail);
+                chip.note_word(kept::RDT, tail);
+            });
+        }
+        drop(lock);
+        poll::let_go(chip, env);
+        found
     }
 
     fn trace(

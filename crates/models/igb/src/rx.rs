@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use datapath::RECEIVED;
 use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use intel::wake::Wakes;
-use model::{Env, Receive};
+use model::{Env, Receive, TakeTail};
 
 use crate::core::function::{Function, count};
 use crate::core::inside::Inside;
@@ -88,7 +88,7 @@ impl Receive for Receiver {
         self.function.waiters.wake_behind();
     }
 
-    fn look_at_tail(&self, queue: u32, moved: &dyn Fn() -> Option<u32>) -> bool {
+    fn look_at_tail(&self, _: &Env, queue: u32, take: TakeTail<'_>) -> bool {
         let function = &self.function;
         // Receive queues come first, and a page has no others.
         let of_page = function.queues.get(queue as usize);
@@ -99,16 +99,19 @@ impl Receive for Receiver {
         let Some(lock) = own.rx.reach() else {
             return false;
         };
-        let on = function.rx_enabled(queue);
-        let tail = moved().filter(|_| on);
-        if let Some(tail) = tail {
-            // The register side takes it once more, and counts it.
-            function.file.put(own.rx_tail, tail & TAIL);
-            function.note_word(kept::tail(false, queue), tail & TAIL);
+        let mut found = false;
+        if function.rx_enabled(queue) {
+            take(&mut |tail| {
+                // The register side takes it once more, and counts it. Another frame may have before it.
+                let tail = tail & TAIL;
+                found = function.file.at(own.rx_tail) != tail;
+                function.file.put(own.rx_tail, tail);
+                function.note_word(kept::tail(false, queue), tail);
+            });
         }
         drop(lock);
         function.let_go(queue);
-        tail.is_some()
+        found
     }
 
     fn trace(

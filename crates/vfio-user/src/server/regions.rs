@@ -158,6 +158,7 @@ impl Session {
         let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
         self.note_beyond(index, offset, data.len());
         let mut at = 0;
+        let mut reached = false;
         while at < len {
             let offset = offset + at as u64;
             let n = piece(offset, len - at);
@@ -165,13 +166,12 @@ impl Session {
             let table = self.table.as_mut();
             if !table.is_some_and(|t| t.write(&self.irq.0, bar, offset, data)) {
                 device.bar_write(bar, offset, data);
+                reached = true;
             }
             at += n;
         }
-        if let Some(doorbells) = &mut self.shape.doorbells
-            && doorbells.bar() == bar
-        {
-            doorbells.written(device, offset, len);
+        if let Some(doorbells) = self.shape.doorbells.as_mut().filter(|_| reached) {
+            doorbells.written(device, bar, offset, len);
         }
     }
 

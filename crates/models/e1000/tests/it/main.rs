@@ -26,6 +26,7 @@ mod smoke;
 mod state;
 mod state_scripts;
 mod table;
+mod tails;
 mod threads;
 mod timelines;
 mod transmit;

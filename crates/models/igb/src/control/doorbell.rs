@@ -10,11 +10,10 @@
 //! rates of its VFs so (driver `igb_set_vf_rate_limit`), and for such a PF the page at 3000h stays
 //! accesses.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use model::{Doorbells, QueueDoorbell};
-use regs::{Access, Found};
+use intel::doorbell::{self, Queues};
+use model::Doorbells;
 
 use crate::core::function::Function;
 use crate::regs::BAR_MMIO;
@@ -32,57 +31,23 @@ pub(crate) fn layout(function: &Function, controls_vfs: bool) -> Doorbells {
     if !controls_vfs {
         pages.push(TRANSMIT);
     }
-    let (table, ids) = (function.file.table(), function.ids);
-    let mut queues: BTreeMap<(bool, u32), QueueDoorbell> = BTreeMap::new();
-    let (mut others, mut touched_by) = (Vec::new(), vec![CTRL]);
-    for at in pages
-        .iter()
-        .flat_map(|&(page, len)| (page..page + len).step_by(4))
-    {
-        let Some(Found { id, element }) = table.find(at) else {
-            continue;
-        };
-        let register = table.register(id);
-        let receive = [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rxctl];
-        let transmit = [
+    let ids = function.ids;
+    let receive = Queues {
+        setup: &[ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rxctl],
+        head: ids.rdh,
+        enable: (ids.rxdctl, xdctl::ENABLE),
+        tail: ids.rdt,
+    };
+    let transmit = Queues {
+        setup: &[
             ids.tdbal, ids.tdbah, ids.tdlen, ids.tdwbal, ids.tdwbah, ids.txctl,
-        ];
-        let ways = [
-            (false, &receive[..], ids.rdh, ids.rxdctl, ids.rdt),
-            (true, &transmit[..], ids.tdh, ids.txdctl, ids.tdt),
-        ];
-        let mut of_queue = false;
-        for (way, setup, head, enable, tail) in ways {
-            if ![head, enable, tail].contains(&id) && !setup.contains(&id) {
-                continue;
-            }
-            of_queue = true;
-            let queue = queues.entry((way, element)).or_default();
-            if id == head {
-                queue.head = at;
-            } else if id == enable {
-                queue.enable = (at, xdctl::ENABLE);
-            } else if id == tail {
-                queue.tail = at;
-            } else {
-                queue.setup.push(at);
-            }
-            let own = register.offset + element * register.stride;
-            if own != at {
-                touched_by.push(own..own + 4);
-            }
-        }
-        if !of_queue && register.access == Access::ReadWrite {
-            others.push(at);
-        }
-    }
-    Doorbells {
-        bar: BAR_MMIO,
-        pages,
-        queues: queues.into_values().collect(),
-        others,
-        touched_by,
-    }
+        ],
+        head: ids.tdh,
+        enable: (ids.txdctl, xdctl::ENABLE),
+        tail: ids.tdt,
+    };
+    let table = function.file.table();
+    doorbell::layout(table, BAR_MMIO, pages, [receive, transmit], CTRL)
 }
 
 #[cfg(test)]

@@ -13,12 +13,16 @@ fn a_tail_in_memory_gives_buffers_to_frames_in_hand() {
     guest.set(r::RDT, 0, 2);
     let frames = vec![tcp(); 5];
     assert_eq!(guest.receive(&frames), 2);
-    let look = |queue, tail: Option<u32>| guest.receiver.look_at_tail(queue, &|| tail);
+    let look = |queue, tail: Option<u32>| {
+        let take = |put: &mut dyn FnMut(u32)| tail.map(put).is_some();
+        guest.receiver.look_at_tail(&guest.env, queue, &take)
+    };
     assert!(!look(0, None), "it has not been moved");
     assert_eq!(guest.receive(&frames), 0);
     let doorbells = guest.counter("rx_doorbells");
     assert!(look(0, Some(0x1_0005)));
     assert_eq!(guest.get(r::RDT, 0), 5, "of its bits");
+    assert!(!look(0, Some(5)), "the next frame finds nothing new");
     assert_eq!(guest.receive(&frames), 3);
     assert_eq!(guest.get(r::RDH, 0), 5);
     assert_eq!(guest.counter("rx_doorbells"), doorbells, "told later");
@@ -29,7 +33,11 @@ fn a_tail_of_a_queue_that_is_off_or_on_no_page_is_not_looked_at() {
     let guest = Guest::pf();
     guest.start_rx(0, 8, WHOLE);
     guest.start_rx(4, 8, WHOLE);
-    let look = |queue| guest.receiver.look_at_tail(queue, &|| Some(3));
+    let take = |put: &mut dyn FnMut(u32)| {
+        put(3);
+        true
+    };
+    let look = |queue| guest.receiver.look_at_tail(&guest.env, queue, &take);
     guest.set(r::RXDCTL, 0, 0);
     assert!(!look(0) && !look(1) && !look(99));
     assert!(!look(4), "transmit queues follow");
