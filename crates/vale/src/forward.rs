@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use eswitch::{tag_of, vlan_of};
-use frame::{Batch, ExpandError, Finisher, work};
+use frame::{Batch, ExpandError, Finisher, Hot, work};
 use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::config::Nanos;
@@ -19,9 +19,9 @@ use crate::guard::rate::Cost;
 use crate::guard::storm::Flood;
 use crate::patience::Patience;
 use crate::pools::Pools;
-use crate::port::{Blocked, Port};
+use crate::port::{Blocked, Port, slot};
 use crate::state::SwitchState;
-use crate::table::{Key, Learn, ONE_DOMAIN};
+use crate::table::{Key, Learn, ONE_DOMAIN, PortId};
 
 /// Where pause frames go (IEEE 802.3 annex 31B).
 const PAUSE: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
@@ -91,10 +91,14 @@ struct Tally {
     refused: [u64; 12],
 }
 
-/// What one delivery needs, kept from batch to batch so that nothing is allocated.
+/// What one delivery needs, kept from batch to batch so that nothing is allocated. What the short ways need is first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Scratch {
     known: direct::Known,
+    patience: Patience,
+    /// What a delivery to a port touches, which was the last one when that was asked for.
+    ahead: (Option<PortId>, Hot),
     finisher: Finisher,
     frames: Vec<Classified>,
     /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.
@@ -113,13 +117,33 @@ pub(crate) struct Scratch {
     short: Vec<(u32, u16)>,
     /// The pools of an on-chip switch, as they are for the batch at hand.
     pools: Option<Arc<Pools>>,
-    patience: Patience,
 }
 
 impl Scratch {
     /// Forgets where the last frames went.
     pub(crate) fn forget(&mut self) {
         self.known = direct::Known::default();
+    }
+
+    /// Has the processor fetch what a delivery to the port touches that got the latest frames.
+    pub(crate) fn prefetch(&mut self, state: &SwitchState) {
+        let last = self.patience.last();
+        if self.ahead.0 != last {
+            self.ahead = (last, self.hot(state, last));
+        }
+        self.ahead.1.prefetch();
+    }
+
+    #[cold]
+    fn hot(&self, state: &SwitchState, to: Option<PortId>) -> Hot {
+        let mut hot = Hot::default();
+        let ports = state.ports();
+        let to = to.and_then(|id| ports.get(slot(&ports, id)?));
+        if let Some(to) = to {
+            hot.add(self.known.lines(to));
+            to.hot(&mut hot);
+        }
+        hot
     }
 
     /// Takes frames of `from` to where they belong. Returns how many were dealt with and, when

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Mix, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Hot, Lines, MAX_BATCH, Mix, Run, Sink, Wake};
 use parking_lot::Mutex;
 
 use crate::config::Nanos;
@@ -16,6 +16,9 @@ use crate::state::SwitchState;
 /// The way into the switch: deliver here what a NIC sends or an inlet receives.
 ///
 /// Deliveries into one port are put in a row; those into different ports run in parallel.
+///
+/// In this order, and so in each of its parts: a delivery in the short way touches one cache line of it.
+#[repr(C, align(64))]
 pub struct SwitchPort {
     state: Arc<SwitchState>,
     kept: Arc<Kept>,
@@ -26,6 +29,7 @@ pub struct SwitchPort {
     blocked_on: Mutex<BlockedOn>,
 }
 
+#[repr(C)]
 struct Entry {
     port: Arc<Port>,
     scratch: Scratch,
@@ -53,6 +57,9 @@ enum BlockedOn {
 }
 
 impl SwitchPort {
+    /// Bytes of it that are fetched ahead: the line of deliveries, and what they will touch elsewhere.
+    const HOT: usize = 384;
+
     pub(crate) fn new(state: Arc<SwitchState>, port: Arc<Port>) -> SwitchPort {
         SwitchPort {
             state,
@@ -131,6 +138,18 @@ impl Sink for SwitchPort {
         let mut entry = self.entry.lock();
         let (port, scratch) = entry.now();
         scratch.mix(&self.state, port, mix)
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        hot.add(Lines::first(self, Self::HOT));
+        hot.add(Lines::first(&*self.kept, Kept::HOT));
+    }
+
+    fn prefetch(&self) {
+        // Whoever has the lock delivers already.
+        if let Some(mut entry) = self.entry.try_lock() {
+            entry.scratch.prefetch(&self.state);
+        }
     }
 
     /// Everything: what a destination cannot take is done for that destination alone.
