@@ -7,8 +7,8 @@ use std::ptr;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// Most places of a [`Hot`]: two lines of them.
-const PLACES: usize = 16;
+/// Most places of a [`Hot`]: three lines of them.
+const PLACES: usize = 24;
 
 /// Some lines next to each other. Only an address, which nobody reads from: to fetch them is a hint, and harmless whatever became of
 /// what was there.
@@ -50,7 +50,7 @@ impl Lines {
     }
 }
 
-/// What a turn of a device touches, as far as it fits: sixteen places.
+/// What a turn of a device touches, as far as it fits: 24 places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hot([Lines; PLACES]);
 

@@ -56,6 +56,7 @@ pub trait Timer: Send + Sync {
 
 /// What a model may use. Handed in at each call; cheap to clone.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Env {
     /// The guest's memory.
     pub memory: Memory,

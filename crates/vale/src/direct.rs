@@ -404,6 +404,11 @@ mod tests {
     use crate::testing::{How, Lab, One, Step, step};
 
     #[test]
+    fn a_way_is_a_cache_line() {
+        assert_eq!((size_of::<Way>(), align_of::<Way>()), (64, 64));
+    }
+
+    #[test]
     fn a_port_that_is_gone_is_let_go() {
         let lab = Lab::new(true);
         let one = |src, dst| One {

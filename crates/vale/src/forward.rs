@@ -1,5 +1,6 @@
 //! The stages of a batch on its way through the switch.
 
+mod ahead;
 mod lookup;
 mod police;
 pub(crate) mod trace;
@@ -19,7 +20,7 @@ use crate::guard::rate::Cost;
 use crate::guard::storm::Flood;
 use crate::patience::Patience;
 use crate::pools::Pools;
-use crate::port::{Blocked, Port, slot};
+use crate::port::{Blocked, Port};
 use crate::state::SwitchState;
 use crate::table::{Key, Learn, ONE_DOMAIN, PortId};
 
@@ -123,27 +124,6 @@ impl Scratch {
     /// Forgets where the last frames went.
     pub(crate) fn forget(&mut self) {
         self.known = direct::Known::default();
-    }
-
-    /// Has the processor fetch what a delivery to the port touches that got the latest frames.
-    pub(crate) fn prefetch(&mut self, state: &SwitchState) {
-        let last = self.patience.last();
-        if self.ahead.0 != last {
-            self.ahead = (last, self.hot(state, last));
-        }
-        self.ahead.1.prefetch();
-    }
-
-    #[cold]
-    fn hot(&self, state: &SwitchState, to: Option<PortId>) -> Hot {
-        let mut hot = Hot::default();
-        let ports = state.ports();
-        let to = to.and_then(|id| ports.get(slot(&ports, id)?));
-        if let Some(to) = to {
-            hot.add(self.known.lines(to));
-            to.hot(&mut hot);
-        }
-        hot
     }
 
     /// Takes frames of `from` to where they belong. Returns how many were dealt with and, when

@@ -75,6 +75,12 @@ impl Patience {
         self.last
     }
 
+    /// Where what each delivery looks at ends.
+    #[cfg(test)]
+    pub(crate) fn hot_end(&self) -> usize {
+        std::ptr::from_ref(&self.since).addr()
+    }
+
     fn serves_several(&self, now: Nanos) -> bool {
         now < self.several_until
     }

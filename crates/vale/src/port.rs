@@ -295,3 +295,32 @@ pub(crate) enum Blocked {
 pub(crate) fn slot(ports: &[Arc<Port>], id: PortId) -> Option<usize> {
     ports.binary_search_by_key(&id, |port| port.id).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{align_of, offset_of};
+
+    use super::*;
+
+    #[test]
+    fn a_delivery_touches_a_line_of_its_destination_and_another_of_its_source() {
+        let counters = offset_of!(Kept, counters);
+        let to = [
+            offset_of!(Kept, alive),
+            offset_of!(Kept, held_since),
+            offset_of!(Kept, owed),
+            counters + offset_of!(Counters, tx_frames),
+            counters + offset_of!(Counters, tx_bytes),
+        ];
+        let from = [
+            counters + offset_of!(Counters, rx_frames),
+            counters + offset_of!(Counters, rx_bytes),
+            counters + offset_of!(Counters, rx_unicast),
+        ];
+        assert_eq!(align_of::<Kept>(), 64);
+        assert!(to.iter().all(|at| at / 64 == 0), "{to:?}");
+        assert!(from.iter().all(|at| at / 64 == 1), "{from:?}");
+        // Behind the two counts of an `Arc`.
+        assert!(2 * size_of::<usize>() + offset_of!(Port, only) <= 64);
+    }
+}

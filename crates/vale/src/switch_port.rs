@@ -195,3 +195,60 @@ impl Counted for SwitchPort {
         self.kept.counters.visit(visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Lab;
+
+    fn at<T>(of: &SwitchPort, field: &T) -> usize {
+        let field = std::ptr::from_ref(field).addr() + size_of::<T>();
+        field - std::ptr::from_ref(of).addr()
+    }
+
+    #[test]
+    fn a_delivery_touches_one_line_of_its_way_in() {
+        let lab = Lab::new(true);
+        let port = &*lab.ports[0];
+        let entry = port.entry.lock();
+        let ends = [
+            at(port, &port.state),
+            at(port, &port.kept),
+            at(port, &entry.port),
+            entry.scratch.short_ways_end(port),
+        ];
+        assert!(ends.iter().all(|end| *end <= 64), "{ends:?}");
+        assert_eq!(align_of::<SwitchPort>(), 64);
+    }
+
+    #[test]
+    fn what_a_delivery_will_touch_is_known_once_one_went_there() {
+        use crate::testing::{How, One, Step};
+        let lab = Lab::new(true);
+        let frame = |src, dst| One {
+            src,
+            dst,
+            len: 60,
+            noted: 9,
+        };
+        let send = |from: usize| {
+            let frames = vec![frame(from as u64, 1 - from as u64)];
+            lab.step(&Step {
+                from,
+                room: (1 - from, 4),
+                passed: 1,
+                how: How::Batch,
+                frames,
+            })
+        };
+        let ahead = || {
+            lab.ports[0].prefetch();
+            lab.ports[0].entry.lock().scratch.ahead_count()
+        };
+        assert_eq!(ahead(), 0);
+        send(1);
+        (0..2).for_each(|_| drop(send(0)));
+        // A way, a port, what stays of it; its sink tells of nothing.
+        assert!((4..=6).contains(&ahead()), "{}", ahead());
+    }
+}

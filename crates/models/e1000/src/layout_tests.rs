@@ -5,6 +5,7 @@ use std::mem::{offset_of, size_of_val};
 
 use guest_mem::{Hot, LINE};
 use model::Receive as _;
+use model_testkit::Touched;
 
 use crate::control::Registers;
 use crate::core::chip::Chip;
@@ -18,91 +19,72 @@ use crate::tx::Sender;
 /// Most lines that a run may touch, on either side.
 const MOST: usize = 12;
 
-/// Lines by their number.
-#[derive(Debug, Default)]
-struct Touched(BTreeSet<usize>);
+/// What either side looks at, and one interrupt decision.
+fn both(touched: &mut Touched, chip: &Chip, irq: &Irq) {
+    touched
+        .of(&chip.setup)
+        .of(&chip.allowance)
+        .of(&chip.file)
+        .of(&chip.fast_path)
+        // Each says with its first byte that there is nothing; `kept` with its last word.
+        .first(&chip.csb)
+        .first(&chip.waiters)
+        .part(&chip.kept, size_of_val(&chip.kept) - 8, 8)
+        .first(&*chip.irq)
+        .of(&irq.icr)
+        .of(&irq.ims)
+        .of(&irq.line)
+        .of(&irq.gate)
+        .of(&irq.armed)
+        .of(&irq.rx_throttle.on)
+        .of(&irq.rx_throttle.rest)
+        .of(&irq.adaptive.sent)
+        .of(&irq.adaptive.received)
+        .of(&irq.adaptive.urgent)
+        .of(&irq.adaptive.crowded)
+        .of(&irq.adaptive.mode);
+}
 
-impl Touched {
-    fn of<T: ?Sized>(&mut self, value: &T) -> &mut Self {
-        let at = std::ptr::from_ref(value).cast::<u8>().addr();
-        self.bytes(at, size_of_val(value))
-    }
+fn sent(touched: &mut Touched, chip: &Chip, tx: &TxState) {
+    touched
+        .of(&chip.flow)
+        .first(&*chip.tx)
+        .of(&tx.plan)
+        .of(&tx.stride)
+        .of(&tx.fan_out)
+        .of(&tx.store)
+        .of(&tx.runs)
+        .of(&tx.unfinished)
+        .of(&tx.position.taken)
+        .of(&tx.position.memory.skipping)
+        .of(&chip.counters.tx_frames)
+        .of(&chip.counters.tx_bytes)
+        .of(&chip.counters.tx_desc_fetched)
+        .of(&chip.counters.tx_doorbells)
+        .of(&chip.counters.reg_writes)
+        // The first eight statistics.
+        .part(&chip.stats, 0, 64);
+    words(touched, chip, [r::TDH, r::TDT]);
+}
 
-    fn bytes(&mut self, at: usize, len: usize) -> &mut Self {
-        self.0.extend(at / LINE..=(at + len - 1) / LINE);
-        self
-    }
-
-    /// What either side looks at, and one interrupt decision.
-    fn both(&mut self, chip: &Chip, irq: &Irq) -> &mut Self {
-        self.of(&chip.setup)
-            .of(&chip.allowance)
-            .of(&chip.file)
-            .of(&chip.fast_path)
-            // Each says with its first byte that there is nothing; of `kept` it is the last word.
-            .first(&chip.csb)
-            .first(&chip.waiters);
-        let kept = std::ptr::from_ref(&chip.kept).addr() + size_of_val(&chip.kept);
-        self.bytes(kept - 8, 8)
-            .first(&*chip.irq)
-            .of(&irq.icr)
-            .of(&irq.ims)
-            .of(&irq.line)
-            .of(&irq.gate)
-            .of(&irq.armed)
-            .of(&irq.rx_throttle.on)
-            .of(&irq.rx_throttle.rest)
-            .of(&irq.adaptive.sent)
-            .of(&irq.adaptive.received)
-            .of(&irq.adaptive.urgent)
-            .of(&irq.adaptive.crowded)
-            .of(&irq.adaptive.mode)
-    }
-
-    fn first<T>(&mut self, value: &T) -> &mut Self {
-        self.bytes(std::ptr::from_ref(value).addr(), 1)
-    }
-
-    fn sent(&mut self, chip: &Chip, tx: &TxState) -> &mut Self {
-        self.of(&chip.flow)
-            .first(&*chip.tx)
-            .of(&tx.plan)
-            .of(&tx.stride)
-            .of(&tx.fan_out)
-            .of(&tx.store)
-            .of(&tx.runs)
-            .of(&tx.unfinished)
-            .of(&tx.position.taken)
-            .of(&tx.position.memory.skipping)
-            .of(&chip.counters.tx_frames)
-            .of(&chip.counters.tx_bytes)
-            .of(&chip.counters.tx_desc_fetched)
-            .of(&chip.counters.tx_doorbells)
-            .of(&chip.counters.reg_writes)
-            // The first eight statistics.
-            .bytes(std::ptr::from_ref(&chip.stats).addr(), 64)
-            .words(chip, [r::TDH, r::TDT])
-    }
-
-    fn received(&mut self, chip: &Chip, rx: &RxState) -> &mut Self {
+fn received(touched: &mut Touched, chip: &Chip, rx: &RxState) {
+    touched
         // In front of the state are the lock and the numbers of leases.
-        self.bytes(std::ptr::from_ref(&*chip.rx).addr(), 24)
-            .of(&rx.run)
-            .of(&rx.fifo.used)
-            .of(&chip.counters.rx_frames)
-            .of(&chip.counters.rx_bytes)
-            .of(&chip.counters.rx_desc_fetched)
-            .of(&chip.counters.rx_doorbells)
-            // The next eight statistics.
-            .bytes(std::ptr::from_ref(&chip.stats).addr() + 64, 64)
-            .words(chip, [r::RDH, r::RDT])
-    }
+        .part(&*chip.rx, 0, 24)
+        .of(&rx.run)
+        .of(&rx.fifo.used)
+        .of(&chip.counters.rx_frames)
+        .of(&chip.counters.rx_bytes)
+        .of(&chip.counters.rx_desc_fetched)
+        .of(&chip.counters.rx_doorbells)
+        // The next eight statistics.
+        .part(&chip.stats, 64, 64);
+    words(touched, chip, [r::RDH, r::RDT]);
+}
 
-    fn words(&mut self, chip: &Chip, ids: [regs::Id; 2]) -> &mut Self {
-        for id in ids {
-            self.of(chip.file.cell(id, 0).expect("a word"));
-        }
-        self
+fn words(touched: &mut Touched, chip: &Chip, ids: [regs::Id; 2]) {
+    for id in ids {
+        touched.of(chip.file.cell(id, 0).expect("a word"));
     }
 }
 
@@ -118,13 +100,14 @@ fn handles() -> usize {
 fn a_run_touches_at_most_twelve_lines_of_its_sender_and_of_its_receiver() {
     let chip = Chip::new(&Config::new([2, 0, 0, 0, 0, 1]));
     let (tx, rx, irq) = (chip.tx.lock(), chip.rx.lock(), chip.irq.lock());
-    let mut sent = Touched::default();
-    sent.both(&chip, &irq).sent(&chip, &tx);
-    let mut received = Touched::default();
-    received.both(&chip, &irq).received(&chip, &rx);
+    let (mut out, mut back) = (Touched::new(), Touched::new());
+    both(&mut out, &chip, &irq);
+    sent(&mut out, &chip, &tx);
+    both(&mut back, &chip, &irq);
+    received(&mut back, &chip, &rx);
     // Of the receiver the control part too: buffers are given back with a doorbell.
-    let (out, back) = (sent.0.len() + handles(), received.0.len() + handles() - 1);
-    assert!(out <= MOST && back <= MOST, "{out} {back}: {sent:?} {received:?}");
+    let counts = (out.count() + handles(), back.count() + handles() - 1);
+    assert!(counts.0 <= MOST && counts.1 <= MOST, "{counts:?}: {out:?} {back:?}");
 }
 
 #[test]
@@ -134,7 +117,9 @@ fn what_is_fetched_ahead_is_what_is_touched() {
     chip.hot(&mut hot);
     let fetched: BTreeSet<_> = hot.numbers().collect();
     let (tx, rx, irq) = (chip.tx.lock(), chip.rx.lock(), chip.irq.lock());
-    let mut touched = Touched::default();
-    touched.both(&chip, &irq).sent(&chip, &tx).received(&chip, &rx);
-    assert_eq!(fetched, touched.0);
+    let mut touched = Touched::new();
+    both(&mut touched, &chip, &irq);
+    sent(&mut touched, &chip, &tx);
+    received(&mut touched, &chip, &rx);
+    assert_eq!(&fetched, touched.numbers());
 }
