@@ -34,11 +34,17 @@ fn cases() -> [(&'static str, Spec); 4] {
 /// No such case, or no valgrind.
 pub fn run(case: Option<&str>) -> Result<()> {
     if let Some(case) = case {
-        let case = case.parse::<usize>().ok().and_then(|at| cases().get(at).copied());
+        let case = case
+            .parse::<usize>()
+            .ok()
+            .and_then(|at| cases().get(at).copied());
         let (_, spec) = case.ok_or_else(|| Error::Usage("no such case".to_owned()))?;
         return watched(spec);
     }
-    println!("{:<26} one way   both ways, each NIC   (lines of its own)", "60 bytes");
+    println!(
+        "{:<26} one way   both ways, each NIC   (lines of its own)",
+        "60 bytes"
+    );
     for (at, (name, _)) in cases().iter().enumerate() {
         let mut watch = Watch::default();
         lines::told_of([WORD, &at.to_string()], |line| watch.line(line))?;
@@ -106,7 +112,10 @@ mod tests {
 
     #[test]
     fn what_turns_of_others_touch_too_is_not_a_nics_own() {
-        let said = format!("{}{{\"mark\":4096,\"memories\":[[65536,131072]]}}", lines::SAID);
+        let said = format!(
+            "{}{{\"mark\":4096,\"memories\":[[65536,131072]]}}",
+            lines::SAID
+        );
         let turns = [
             [" L 2000,8", " S 3000,8", " L 10000,8"],
             [" L 2000,8", " S 4000,8", " L 1f000,8"],

@@ -74,16 +74,17 @@ pub fn run(options: &Options, page: &mut Page, quiet: &mut Quiet) -> Result<()> 
         rows.push(row(name, &columns));
         data.push(json!({"case": name, "columns": columns.iter().map(Column::json).collect::<Vec<Value>>()}));
     }
-    let mut loops = COUNTS.map(|count| -> Vec<Loop> {
-        (0..count / 2).map(|_| Loop::new(spec().shape())).collect()
-    });
+    let mut loops = COUNTS
+        .map(|count| -> Vec<Loop> { (0..count / 2).map(|_| Loop::new(spec().shape())).collect() });
     // Each buffer once: the first touch is the kernel's.
     loops.iter_mut().for_each(|loops| {
         sample(loops);
     });
     let columns = measure(options, quiet, |i| sample(&mut loops[i]))?;
     rows.push(row("raw loops", &columns));
-    data.push(json!({"case": "raw", "columns": columns.iter().map(Column::json).collect::<Vec<Value>>()}));
+    data.push(
+        json!({"case": "raw", "columns": columns.iter().map(Column::json).collect::<Vec<Value>>()}),
+    );
     page.table(
         &["", "10 send: Mpps", "1000 send: Mpps", "1000 over 10"],
         &rows,
@@ -98,14 +99,20 @@ fn measure(
     mut sample: impl FnMut(usize) -> f64,
 ) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
-    in_turns(quiet, options.rounds(), &mut columns, |i| Ok(rate(sample(i))))?;
+    in_turns(quiet, options.rounds(), &mut columns, |i| {
+        Ok(rate(sample(i)))
+    })?;
     Ok(columns)
 }
 
 fn row(name: &str, columns: &[Column]) -> Vec<String> {
     let ratio = columns[1].over(&columns[0]);
     let ratio = ratio.map_or("–".to_owned(), |ratio| ratio.words());
-    eprintln!("  {name}: {} and {} Mpps, {ratio}", figure(columns[0].median()), figure(columns[1].median()));
+    eprintln!(
+        "  {name}: {} and {} Mpps, {ratio}",
+        figure(columns[0].median()),
+        figure(columns[1].median())
+    );
     vec![
         name.to_owned(),
         columns[0].words(),

@@ -93,7 +93,11 @@ mod tests {
         let page = Page([0; 4096]);
         let count = |from: usize, to: usize| Lines::of(&page.0[from..to]).count();
         assert_eq!((count(0, 64), count(0, 65), count(63, 65)), (1, 2, 2));
-        assert_eq!((count(8, 8), count(0, 4096)), (1, 63), "as many as fit beside an address");
+        assert_eq!(
+            (count(8, 8), count(0, 4096)),
+            (1, 63),
+            "as many as fit beside an address"
+        );
         assert_eq!(Lines::first(&page, 128).count(), 2);
         assert_eq!(Lines::first(&page.0[..10], 128).count(), 1);
     }

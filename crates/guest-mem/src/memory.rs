@@ -356,7 +356,8 @@ impl Memory {
 
     /// What a view touches of the map: the lock, the regions where it looks first, and whether a file was truncated.
     pub fn hot(&self, hot: &mut Hot) {
-        let near = size_of::<RwLock<()>>().next_multiple_of(8) + std::mem::offset_of!(Table, regions);
+        let near =
+            size_of::<RwLock<()>>().next_multiple_of(8) + std::mem::offset_of!(Table, regions);
         hot.add(Lines::first(&*self.table, near));
         hot.add(self.table.read().account.hot());
     }

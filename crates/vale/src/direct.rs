@@ -112,7 +112,10 @@ impl Known {
 
     /// The lines of memory that say where frames for a port go.
     pub(crate) fn lines(&self, to: &Arc<Port>) -> Lines {
-        let way = self.ways.iter().find(|way| way.to.as_ptr() == Arc::as_ptr(to));
+        let way = self
+            .ways
+            .iter()
+            .find(|way| way.to.as_ptr() == Arc::as_ptr(to));
         way.map_or(Lines::NONE, Lines::of)
     }
 }

@@ -107,7 +107,10 @@ fn a_run_touches_at_most_twelve_lines_of_its_sender_and_of_its_receiver() {
     received(&mut back, &chip, &rx);
     // Of the receiver the control part too: buffers are given back with a doorbell.
     let counts = (out.count() + handles(), back.count() + handles() - 1);
-    assert!(counts.0 <= MOST && counts.1 <= MOST, "{counts:?}: {out:?} {back:?}");
+    assert!(
+        counts.0 <= MOST && counts.1 <= MOST,
+        "{counts:?}: {out:?} {back:?}"
+    );
 }
 
 #[test]

@@ -93,7 +93,10 @@ fn a_run_touches_at_most_twelve_lines_of_a_vf_that_sends_and_of_one_that_receive
     sent(&mut out, function, queue);
     both(&mut back, function, &irq, queue);
     received(&mut back, function, queue);
-    assert!(out.count() <= MOST && back.count() <= MOST, "{out:?} {back:?}");
+    assert!(
+        out.count() <= MOST && back.count() <= MOST,
+        "{out:?} {back:?}"
+    );
 }
 
 #[test]
@@ -108,6 +111,9 @@ fn what_is_touched_is_fetched_ahead() {
     both(&mut touched, function, &irq, queue);
     sent(&mut touched, function, queue);
     received(&mut touched, function, queue);
-    let left = touched.numbers().iter().filter(|line| !fetched.contains(line));
+    let left = touched
+        .numbers()
+        .iter()
+        .filter(|line| !fetched.contains(line));
     assert_eq!(left.count(), 0);
 }

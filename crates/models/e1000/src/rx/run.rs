@@ -207,7 +207,10 @@ fn deliver_all(
             return count_lengths(chip, way, &lens[..frames as usize]);
         }
         chip.stats.received(frames, longest + FCS, way.group);
-        (frames * longest as u64, way.is_small(way.in_buffer(longest)))
+        (
+            frames * longest as u64,
+            way.is_small(way.in_buffer(longest)),
+        )
     };
     take((chip, env), memory, state, run.count(), (plan, fill, count))
 }
