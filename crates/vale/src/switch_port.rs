@@ -246,8 +246,9 @@ mod tests {
             lab.ports[0].entry.lock().scratch.ahead_count()
         };
         assert_eq!(ahead(), 0);
-        send(1);
-        (0..2).for_each(|_| drop(send(0)));
+        for from in [1, 0, 0] {
+            send(from);
+        }
         // A way, a port, what stays of it; its sink tells of nothing.
         assert!((4..=6).contains(&ahead()), "{}", ahead());
     }
