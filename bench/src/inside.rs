@@ -7,16 +7,18 @@
 //! prints the table ([`print`]).
 
 pub mod fleet;
+mod frames;
 pub mod realtek;
 pub mod virtio;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use ceiling::{Loop, thread_time};
 use eswitch::{Pool, VlanSet};
-use frame::{Batch, Caps, Cut, Run, Sink, Wake, turn};
+use frame::{Batch, Caps, Cut, Hot, Lines, Run, Sink, Wake, turn};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
 };
@@ -27,6 +29,7 @@ use wire::MacAddr;
 
 pub use crate::spec::Spec;
 use crate::spec::{HEADERS, PAGE};
+use frames::{frame, tcp_headers};
 
 const RAM: u64 = 0x10_0000;
 const TX_RING: u64 = RAM;
@@ -43,16 +46,23 @@ const TSE: u64 = 1 << 26;
 const RS: u64 = 1 << 27;
 const DEXT: u64 = 1 << 29;
 
+/// Real time, or a part of it: what watches each access makes the program slow, and what was learned would be old before it is used.
 #[derive(Clone, Copy)]
-struct RealTime(Instant);
+struct RealTime(Instant, u32);
 
 impl Clock for RealTime {
     fn now(&self) -> Nanos {
-        self.0.elapsed().as_nanos() as Nanos + 1_000_000_000
+        let passed = self.0.elapsed();
+        let passed = if self.1 == 1 { passed } else { passed / self.1 };
+        passed.as_nanos() as Nanos + 1_000_000_000
     }
 }
 
 impl RealTime {
+    fn begin() -> RealTime {
+        RealTime(Instant::now(), 1)
+    }
+
     /// For a switch, as the daemon has it: in a turn, when that began.
     fn of_turns(self) -> Arc<dyn Fn() -> Nanos + Send + Sync> {
         Arc::new(move || turn::began().unwrap_or_else(|| self.now()))
@@ -66,6 +76,7 @@ impl RealTime {
 }
 
 /// A NIC's receive side, as the daemon puts it on a wire.
+#[repr(C, align(64))]
 struct NicSink {
     receive: Arc<dyn Receive>,
     env: Env,
@@ -90,6 +101,11 @@ impl Sink for NicSink {
     }
     fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
         self.receive.give_up(&self.env, batch, picks);
+    }
+    fn hot(&self, hot: &mut Hot) {
+        hot.add(Lines::of(self));
+        self.receive.hot(hot);
+        self.env.memory.hot(hot);
     }
 }
 
@@ -126,7 +142,7 @@ impl Guest {
         let env = Env {
             memory: memory(RAM, memory_len(spec)),
             irq: Arc::new(Silent),
-            clock: Arc::new(RealTime(Instant::now())),
+            clock: Arc::new(RealTime::begin()),
             timer: Arc::new(Silent),
         };
         let nic = if spec.vf {
@@ -331,6 +347,17 @@ impl Guest {
         self.write(RDT, self.room);
     }
 
+    /// Where its memory is.
+    fn memory(&self, spec: &Spec) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        let view = self.env.memory.view();
+        let _ = view.read_slices(RAM, memory_len(spec), &mut |slice| {
+            let (from, len) = slice.as_raw();
+            found.push(from.addr() as u64..(from.addr() + len) as u64);
+        });
+        found
+    }
+
     fn counter(&self, name: &str) -> u64 {
         let mut found = 0;
         self.nic.control.counters(&mut |n, v| {
@@ -340,52 +367,6 @@ impl Guest {
         });
         found
     }
-}
-
-/// A frame of `size` bytes.
-fn frame(from: u16, to: u16, size: usize, spec: &Spec) -> Vec<u8> {
-    let mut bytes = vec![0x5a; size];
-    bytes[..6].copy_from_slice(&mac(to));
-    bytes[6..12].copy_from_slice(&mac(from));
-    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
-    if spec.udp {
-        udp_headers(&mut bytes);
-    }
-    bytes
-}
-
-/// IPv4 and TCP, with the sums a driver leaves for segmentation.
-fn tcp_headers(bytes: &mut [u8]) {
-    let ip = [
-        0x08, 0x00, 0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-    ];
-    bytes[12..34].copy_from_slice(&ip);
-    let tcp = [
-        0x13, 0x88, 0x13, 0x89, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff,
-    ];
-    bytes[34..50].copy_from_slice(&tcp);
-    let mut sum = wire::Sum::ZERO;
-    sum.add(&ip[14..22]);
-    sum.add_word(6);
-    bytes[50..52].copy_from_slice(&sum.value().to_be_bytes());
-    bytes[52..54].copy_from_slice(&[0, 0]);
-}
-
-/// IPv4 and UDP, their sums right.
-fn udp_headers(bytes: &mut [u8]) {
-    let [a, b] = ((bytes.len() - 14) as u16).to_be_bytes();
-    let [c, d] = ((bytes.len() - 34) as u16).to_be_bytes();
-    let ip = [
-        0x08, 0x00, 0x45, 0, a, b, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-    ];
-    bytes[12..34].copy_from_slice(&ip);
-    bytes[34..42].copy_from_slice(&[0, 7, 0, 9, c, d, 0, 0]);
-    let sum = wire::Sum::of(&bytes[14..34]).finish();
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    let mut sum = wire::Sum::of(&bytes[26..]);
-    sum.add_word(17);
-    sum.add_word(u16::from_be_bytes([c, d]));
-    bytes[40..42].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
 /// Guests on a switch; the first sends to the others, of which there is one where frames are alike.
@@ -405,7 +386,7 @@ impl Pair {
     /// # Panics
     /// When the machine has no memory or thread left.
     pub fn new(spec: Spec) -> Pair {
-        let clock = RealTime(Instant::now());
+        let clock = RealTime::begin();
         let switch = if spec.vf {
             Switch::on_chip(SwitchConfig::default(), clock.of_turns())
         } else {
@@ -465,16 +446,9 @@ impl Pair {
     }
 
     /// Where both guests' memories are in this process.
-    pub fn memories(&self) -> Vec<std::ops::Range<u64>> {
-        let mut found = Vec::new();
-        for guest in std::iter::once(&self.from).chain(&self.to) {
-            let view = guest.env.memory.view();
-            let _ = view.read_slices(RAM, memory_len(&self.spec), &mut |slice| {
-                let (from, len) = slice.as_raw();
-                found.push(from.addr() as u64..(from.addr() + len) as u64);
-            });
-        }
-        found
+    pub fn memories(&self) -> Vec<Range<u64>> {
+        let guests = std::iter::once(&self.from).chain(&self.to);
+        guests.flat_map(|guest| guest.memory(&self.spec)).collect()
     }
 
     /// Frames that have arrived so far.

@@ -21,12 +21,12 @@ const RING: u32 = 64;
 /// The same for packets of 17 descriptors each, eight of which are the least that a ring holds whole.
 const LONG_RING: u32 = 256;
 /// What the watched program's own line begins with.
-const SAID: &str = "@hypernic ";
+pub const SAID: &str = "@hypernic ";
 /// Bytes of a cache line.
-const LINE: u64 = 64;
+pub const LINE: u64 = 64;
 
 /// Written before and after the burst that is watched.
-static MARK: AtomicU64 = AtomicU64::new(0);
+pub static MARK: AtomicU64 = AtomicU64::new(0);
 
 fn cases() -> Vec<(&'static str, Spec)> {
     let tso = Spec {
@@ -59,14 +59,8 @@ pub fn run(case: Option<&str>) -> Result<()> {
     let spec = case.and_then(|n| Some(cases().get(n)?.1));
     let spec = spec.ok_or_else(|| Error::Usage("no such case".to_owned()))?;
     let mut pair = Pair::new(spec);
-    let memories: Vec<_> = pair.memories().iter().map(|m| [m.start, m.end]).collect();
-    // Among what valgrind says, so that it stands before what it explains; some way before, as valgrind writes late.
-    let mark = std::ptr::from_ref(&MARK).addr();
-    let said = format!("{SAID}{}\n", json!({"mark": mark, "memories": memories}));
-    // In one piece.
-    std::io::stderr()
-        .write_all(said.as_bytes())
-        .map_err(Error::io("say where memory is"))?;
+    let memories = pair.memories();
+    say(&memories)?;
     pair.burst();
     let before = pair.arrived();
     MARK.store(1, Ordering::SeqCst);
@@ -76,18 +70,45 @@ pub fn run(case: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// Says where the mark and these memories are: among what valgrind says, so that it stands before what it explains; some way before, as
+/// valgrind writes late.
+///
+/// # Errors
+/// Nobody listens.
+pub fn say(memories: &[Range<u64>]) -> Result<()> {
+    let memories: Vec<_> = memories.iter().map(|m| [m.start, m.end]).collect();
+    let mark = std::ptr::from_ref(&MARK).addr();
+    let said = format!("{SAID}{}\n", json!({"mark": mark, "memories": memories}));
+    // In one piece.
+    std::io::stderr()
+        .write_all(said.as_bytes())
+        .map_err(Error::io("say where memory is"))
+}
+
+/// What [`say`] has said in a line of valgrind's, if it has: the mark, and the memories.
+pub fn heard(line: &str) -> Option<(Option<u64>, Vec<Range<u64>>)> {
+    // It may stand inside of one.
+    let (_, said) = line.split_once(SAID)?;
+    let said: Value = serde_json::from_str(said).unwrap_or_default();
+    let range = |m: &Value| Some(m[0].as_u64()?..m[1].as_u64()?);
+    let memories = said["memories"].as_array().into_iter().flatten();
+    Some((said["mark"].as_u64(), memories.filter_map(range).collect()))
+}
+
 /// An access: whether it writes, reads, where, and how many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Access {
+pub struct Access {
     reads: bool,
-    writes: bool,
-    at: u64,
+    /// It writes.
+    pub writes: bool,
+    /// Where.
+    pub at: u64,
     bytes: u64,
 }
 
 impl Access {
     /// A line of lackey's, such as ` S 1ffeffe7e,8`. Nothing for an instruction and for what it says else.
-    fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.strip_prefix(' ')?.split_once(' ')?;
         let (at, bytes) = rest.trim().split_once(',')?;
         Some(Self {
@@ -98,7 +119,8 @@ impl Access {
         })
     }
 
-    fn lines(&self) -> impl Iterator<Item = u64> + use<> {
+    /// The lines that it touches.
+    pub fn lines(&self) -> impl Iterator<Item = u64> + use<> {
         self.at / LINE..=(self.at + self.bytes.max(1) - 1) / LINE
     }
 }
@@ -126,13 +148,8 @@ struct Watch {
 
 impl Watch {
     fn line(&mut self, line: &str) {
-        // It may stand inside of a line of valgrind's.
-        if let Some((_, said)) = line.split_once(SAID) {
-            let said: Value = serde_json::from_str(said).unwrap_or_default();
-            let range = |m: &Value| Some(m[0].as_u64()?..m[1].as_u64()?);
-            let memories = said["memories"].as_array().into_iter().flatten();
-            self.mark = said["mark"].as_u64();
-            self.memories = memories.filter_map(range).collect();
+        if let Some(said) = heard(line) {
+            (self.mark, self.memories) = said;
         } else if self.mark.is_some()
             && self.marks < 2
             && let Some(access) = Access::parse(line)
@@ -165,27 +182,8 @@ impl Watch {
 
 /// Watches one case.
 fn watch(case: usize) -> Result<Value> {
-    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
-    let mut child = Command::new("valgrind")
-        .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"])
-        .arg(program)
-        .args([WORD, &case.to_string()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(Error::io("run valgrind (Debian's package `valgrind`)"))?;
     let mut watch = Watch::default();
-    if let Some(told) = child.stderr.take() {
-        for line in BufReader::new(told).lines() {
-            watch.line(&line.map_err(Error::io("read what valgrind tells"))?);
-        }
-    }
-    let mut frames = String::new();
-    if let Some(mut out) = child.stdout.take() {
-        out.read_to_string(&mut frames)
-            .map_err(Error::io("read what the program says"))?;
-    }
-    child.wait().map_err(Error::io("wait for valgrind"))?;
+    let frames = told_of([WORD, &case.to_string()], |line| watch.line(line))?;
     let touched = watch.finish();
     let (Some(touched), Ok(frames)) = (touched, frames.trim().parse::<f64>()) else {
         return Err(Error::tool("valgrind", "the burst is not in what it tells"));
@@ -200,6 +198,34 @@ fn watch(case: usize) -> Result<Value> {
         "bytes_written": each(touched.written as f64),
         "copies": each(touched.written as f64) / cases()[case].1.shape().size as f64,
     }))
+}
+
+/// Shows each line that valgrind tells of this program with these words. Returns what it says itself.
+///
+/// # Errors
+/// No valgrind.
+pub fn told_of(words: [&str; 2], mut show: impl FnMut(&str)) -> Result<String> {
+    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let mut child = Command::new("valgrind")
+        .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"])
+        .arg(program)
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Error::io("run valgrind (Debian's package `valgrind`)"))?;
+    if let Some(told) = child.stderr.take() {
+        for line in BufReader::new(told).lines() {
+            show(&line.map_err(Error::io("read what valgrind tells"))?);
+        }
+    }
+    let mut said = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        out.read_to_string(&mut said)
+            .map_err(Error::io("read what the program says"))?;
+    }
+    child.wait().map_err(Error::io("wait for valgrind"))?;
+    Ok(said)
 }
 
 /// Writes what was counted, or why nothing was.

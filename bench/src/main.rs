@@ -15,6 +15,7 @@ mod fabric;
 mod flow;
 mod guest_to_guest;
 mod guest_to_tap;
+mod hot;
 mod inside;
 mod instructions;
 mod latency;
@@ -33,6 +34,7 @@ mod quiet;
 mod replot;
 mod report;
 mod scale;
+mod scale_inside;
 mod send;
 mod spec;
 mod sriov;
@@ -186,6 +188,8 @@ fn main() -> ExitCode {
         load::run(&load::Load::parse_from(&words[1..]))
     } else if words.get(1).is_some_and(|w| w == lines::WORD) {
         lines::run(words.get(2).and_then(|w| w.to_str()))
+    } else if words.get(1).is_some_and(|w| w == hot::WORD) {
+        hot::run(words.get(2).and_then(|w| w.to_str()))
     } else if words.get(1).is_some_and(|w| w == instructions::WORD) {
         let words: Vec<_> = words[2..].iter().filter_map(|w| w.to_str()).collect();
         instructions::run(&words)

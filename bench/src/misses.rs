@@ -33,13 +33,13 @@ pub fn run(words: &[&str]) -> Result<()> {
         let (Ok(nics), Ok(rounds)) = numbers else {
             return Err(Error::Usage("not a number".to_owned()));
         };
-        println!("{}", frames(*case == "raw", nics, rounds));
+        println!("{}", frames(case, nics, rounds));
         return Ok(());
     }
     println!(
         "60 bytes, bursts of 32, rings of 128        NICs   beyond 32 KiB   beyond 2 MiB   (misses per frame)"
     );
-    for case in ["82540EM", "raw"] {
+    for case in ["82540EM", "82576 VF", "raw"] {
         for nics in NICS {
             let [few, many] = ROUNDS.map(|rounds| count(case, nics, rounds));
             let (few, many) = (few?, many?);
@@ -51,8 +51,8 @@ pub fn run(words: &[&str]) -> Result<()> {
 }
 
 /// Frames that were moved in so many rounds.
-fn frames(raw: bool, nics: u16, rounds: u32) -> u64 {
-    if raw {
+fn frames(case: &str, nics: u16, rounds: u32) -> u64 {
+    if case == "raw" {
         let mut loops: Vec<_> = (0..nics / 2).map(|_| Loop::new(spec().shape())).collect();
         let mut round = || -> u64 {
             let each = loops.iter_mut();
@@ -64,7 +64,11 @@ fn frames(raw: bool, nics: u16, rounds: u32) -> u64 {
         });
         return (0..rounds).map(|_| round()).sum();
     }
-    let mut fleet = Fleet::new(nics, spec());
+    let spec = match case {
+        "82576 VF" => spec().between_vfs(),
+        _ => spec(),
+    };
+    let mut fleet = Fleet::watched(nics, spec);
     let before = fleet.arrived();
     (0..rounds).for_each(|_| fleet.round());
     fleet.arrived() - before

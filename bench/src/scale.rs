@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::page::Page;
 use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
+use crate::scale_inside;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
 
 /// How many NICs.
@@ -38,6 +39,7 @@ pub fn estimate(options: &Options) -> f64 {
     27.0 + (COUNTS.len() * 3 * options.rounds()) as f64 * (seconds(options) + 0.2)
         + 3.0 * idle(options)
         + adding::estimate(options)
+        + scale_inside::estimate(options)
 }
 
 fn idle(options: &Options) -> f64 {
@@ -110,6 +112,8 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     write(&mut page, &fleets, &all, &ten, &bare, &rest);
     drop(fleets);
+    eprintln!("  without sockets");
+    scale_inside::run(options, &mut page, &mut quiet)?;
     adding::run(options, &mut page)?;
     Ok(page.finish(&quiet))
 }

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use frame::{Counted, Sink, Wake};
+use frame::{Counted, Hot, Lines, Sink, Wake};
+use guest_mem::LINE;
 use model::{Env, Nic, Peeked, Transmit};
 use parking_lot::Mutex;
 use program::log::Limit;
@@ -32,7 +33,7 @@ use self::vhost::{Alarm, CallWires, VhostDoor};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::report::Section;
-use crate::worker::{ASKED, Served, Task, Turn, WOKEN};
+use crate::worker::{ASKED, OTHERS, Served, Task, Turn, WOKEN};
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -95,6 +96,8 @@ pub(crate) struct NewNic {
     task: Arc<Task>,
     sink: Arc<NicSink>,
     irq: Option<vfio_user::Interrupts>,
+    /// What its turns touch.
+    hot: Hot,
     /// Puts the NIC behind its door.
     door: Box<dyn FnOnce(Engine) -> Box<dyn Door>>,
 }
@@ -118,8 +121,13 @@ impl NewNic {
         let hint = server.has_doorbells().then(|| Hint::new(&task));
         let sink = NicSink::new(nic.receive, &env, &task, hint);
         let control = nic.control;
+        let mut hot = Hot::default();
+        hot.add(Lines::first(&*control, LINE));
+        hot.add(Lines::first(&*nic.transmit, LINE));
+        sink.hot(&mut hot);
         Self {
             name: task.name().to_owned(),
+            hot,
             transmit: nic.transmit,
             env,
             task,
@@ -151,8 +159,11 @@ impl NewNic {
             device: Arc::clone(&device),
         });
         let sink = NicSink::new(receive, &env, &task, None);
+        let mut hot = Hot::default();
+        sink.hot(&mut hot);
         Self {
             name: task.name().to_owned(),
+            hot,
             transmit: Box::new(virtio_net::Sender {
                 device: Arc::clone(&device),
             }),
@@ -194,6 +205,8 @@ impl NewNic {
             served: AtomicU64::new(0),
             questions: Mutex::default(),
         });
+        let mut hot = self.hot;
+        out.hot(&mut hot);
         let engine = Engine {
             name: self.name.clone(),
             transmit: self.transmit,
@@ -212,6 +225,8 @@ impl NewNic {
             finished: Some(finished),
             link_shown: true,
         });
+        hot.add(Lines::of(&*body));
+        self.task.knows_hot(hot);
         RunningNic {
             name: self.name,
             inbox,
@@ -498,6 +513,10 @@ impl Served for NicBody {
             !self.sink.failed.load(Ordering::Acquire),
             "its receive side failed while others gave it frames"
         );
+        if calls & OTHERS != 0 {
+            self.door.engine().out.prefetch();
+        }
+        let calls = calls & !OTHERS;
         self.door.engine().tx_ready |= calls & WOKEN != 0;
         if calls & ASKED != 0 {
             self.answer();

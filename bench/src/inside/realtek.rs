@@ -2,7 +2,6 @@
 //! more than an 82540EM's: it writes OWN into each descriptor again, both ways.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use model::{Env, Nic, PciState, Progress};
 use model_testkit::{Silent, memory};
@@ -51,7 +50,7 @@ impl Guest {
         let env = Env {
             memory: memory(RAM, len),
             irq: Arc::new(Silent),
-            clock: Arc::new(RealTime(Instant::now())),
+            clock: Arc::new(RealTime::begin()),
             timer: Arc::new(Silent),
         };
         let mut config = Config::new(mac(number));
@@ -156,7 +155,7 @@ impl RealtekPair {
     /// # Panics
     /// When the machine has no memory or thread left.
     pub fn new(spec: Spec) -> RealtekPair {
-        let clock = RealTime(Instant::now());
+        let clock = RealTime::begin();
         let switch = Switch::new(SwitchConfig::default(), clock.of_turns());
         let keeper = Keeper::start(&switch).expect("a thread");
         let from = Guest::new(&switch, 1, 2, &spec);

@@ -80,9 +80,18 @@ const REDUNDANCY: (u32, u32) = (6, 5);
 const REQUEST: u32 = 2;
 const ANSWER: u32 = 8;
 
-/// Measures, and says when the line may go up.
+/// Measures, and says when the line may go up. In this order: what each run of frames changes is together.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub struct Adaptive {
+    /// Descriptors sent since the driver last acknowledged.
+    pub sent: u32,
+    /// Buffers filled since the driver last looked at what came.
+    pub received: u32,
+    /// Too many descriptors were sent to wait any longer.
+    pub urgent: bool,
+    /// Too many were filled to wait any longer.
+    pub crowded: bool,
     /// What was chosen; only with [`Moderation::Adaptive`] does anything here count.
     pub mode: Moderation,
     /// From line to acknowledgement, smoothed.
@@ -93,14 +102,6 @@ pub struct Adaptive {
     pub paid: Nanos,
     /// Since when a report waits.
     pub waiting: Option<Nanos>,
-    /// Descriptors sent since the driver last acknowledged.
-    pub sent: u32,
-    /// Too many descriptors were sent to wait any longer.
-    pub urgent: bool,
-    /// Buffers filled since the driver last looked at what came.
-    pub received: u32,
-    /// Too many were filled to wait any longer.
-    pub crowded: bool,
 }
 
 impl Adaptive {

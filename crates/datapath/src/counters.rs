@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the struct `Counters` with these fields, and its `visit`. With `all of TYPE;` before them it has those
+/// Makes the struct `Counters` with these fields, in this order in memory, and its `visit`. With `all of TYPE;` before them it has those
 /// of another such struct too, under their own names.
 #[macro_export]
 macro_rules! counters {
     (all of $common:ty; $($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters by name, for people; the guest's statistics registers are apart from them.
         #[derive(Debug, Default)]
+        #[repr(C)]
         pub(crate) struct Counters {
             common: $common,
             $($(#[$doc])* pub $name: ::std::sync::atomic::AtomicU64,)*
@@ -33,6 +34,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters by name, for people; the guest's statistics registers are apart from them.
         #[derive(Debug, Default)]
+        #[repr(C)]
         pub struct Counters {
             $($(#[$doc])* pub $name: ::std::sync::atomic::AtomicU64,)*
         }

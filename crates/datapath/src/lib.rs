@@ -4,10 +4,12 @@
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
 //! of what is more than that. [`with_batch`] and [`with_places`] keep storage between views. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
 //! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
-//! has received. [`csb`] is the NIC's side of a Communication Status Block. [`Waiters`] are senders that found no room.
+//! has received. [`csb`] is the NIC's side of a Communication Status Block. [`Waiters`] are senders that found no room. [`Aligned`] begins
+//! with a cache line.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+mod aligned;
 pub mod counters;
 pub mod csb;
 mod expand;
@@ -24,6 +26,7 @@ mod toeplitz;
 mod waiters;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
+pub use aligned::Aligned;
 pub use expand::{Offered, RECEIVED, buffers_for, with_expanded};
 pub use finish::{Finish, copy_whole, possible};
 pub use gather::{Cursor, Gather};

@@ -28,21 +28,22 @@ const MOST_POLL: Nanos = 2_000_000;
 /// The longest that frames wait for a poll to end, and so the longest wait at all.
 const MOST_WAIT: Nanos = 3_000_000;
 
-/// What is known of the guest's time.
+/// What is known of the guest's time. In this order: what each run of frames changes is together.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct RxThrottle {
-    /// The operator has asked for it.
-    pub on: bool,
     /// Frames since the guest last sent something.
     silent: u32,
     /// Frames since the driver last ended a poll.
     given: u32,
-    /// When it read the ICR that made it poll.
-    began: Option<Nanos>,
+    /// The operator has asked for it.
+    pub on: bool,
     /// It is one that disables interrupts while it polls.
     polls: bool,
     /// No frame is given until then.
     pub rest: Option<Nanos>,
+    /// When it read the ICR that made it poll.
+    began: Option<Nanos>,
 }
 
 impl RxThrottle {

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 
 /// Their wakers, each of them once.
 #[derive(Default)]
+#[repr(C)]
 pub struct Waiters {
-    list: Mutex<Vec<Arc<dyn Wake>>>,
-    /// There are some, or were a moment ago. Changed under the lock.
+    /// There are some, or were a moment ago. Changed under the lock. First: often it is all that is looked at.
     any: AtomicBool,
+    list: Mutex<Vec<Arc<dyn Wake>>>,
 }
 
 impl fmt::Debug for Waiters {

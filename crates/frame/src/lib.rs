@@ -23,7 +23,7 @@ pub use batch::{Batch, EACH, Frame, MAX_BATCH};
 pub use cut::{Cut, Cutting};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
-pub use guest_mem::{Head, work};
+pub use guest_mem::{Head, Hot, Lines, work};
 pub use run::{Mix, Run, header_of, same_header};
 pub use sink::{Caps, Counted, Sink, Wake};
 pub use sum::{l4_intact, sum_range};

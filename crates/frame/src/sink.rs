@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use guest_mem::Hot;
 use wire::{Gso, Offload};
 
 use crate::batch::Batch;
@@ -56,6 +57,15 @@ pub trait Sink: Send + Sync {
     /// [`Sink::deliver`], then try once more before sleeping: room may have come in between.
     /// A sink that is never short ignores it.
     fn want_room(&self, waker: &Arc<dyn Wake>);
+
+    /// The lines of memory that a delivery touches, as far as they stay where they are.
+    fn hot(&self, hot: &mut Hot) {
+        let _ = hot;
+    }
+
+    /// Frames will come soon, most likely for where the last ones went: has the processor fetch what a delivery there touches. Only
+    /// a hint, for a caller that serves many senders in turn.
+    fn prefetch(&self) {}
 
     /// The caller drops the frames at `picks`, for which the last [`Sink::deliver`] found no room.
     /// It has counted them; a sink that plays a NIC counts them too, as that NIC would have missed

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::hot::Lines;
 use crate::quota::Tenant;
 
 /// What one peer's files cost us, and what became of them.
@@ -98,6 +99,11 @@ impl Account {
     #[inline]
     pub(crate) fn is_spoiled(&self) -> bool {
         self.spoiled.load(Ordering::Relaxed) > 0
+    }
+
+    /// What [`Account::is_spoiled`] touches.
+    pub(crate) fn hot(&self) -> Lines {
+        Lines::of(&self.spoiled)
     }
 
     /// A mapping that `SIGBUS` counted so often is gone.

@@ -19,6 +19,7 @@ mod account;
 mod crc;
 mod fault;
 mod guard;
+mod hot;
 mod mapping;
 mod memory;
 #[cfg(feature = "meter")]
@@ -40,6 +41,7 @@ pub mod work;
 pub use crc::crc32_short;
 pub use fault::{Fault, FaultKind};
 pub use guard::{MAX_MAPPINGS, install_sigbus_guard};
+pub use hot::{Hot, LINE, Lines};
 pub use mapping::MapError;
 pub use memory::{Memory, RegionInfo, UnmapError};
 #[cfg(feature = "meter")]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::account::Account;
+use crate::hot::{Hot, Lines};
 use crate::mapping::{MapError, Mapping};
 use crate::quota::Tenant;
 use crate::region::{Backing, Near, Prot, Region};
@@ -351,6 +352,14 @@ impl Memory {
             #[cfg(feature = "meter")]
             &self.meter,
         )
+    }
+
+    /// What a view touches of the map: the lock, the regions where it looks first, and whether a file was truncated.
+    pub fn hot(&self, hot: &mut Hot) {
+        let near =
+            size_of::<RwLock<()>>().next_multiple_of(8) + std::mem::offset_of!(Table, regions);
+        hot.add(Lines::first(&*self.table, near));
+        hot.add(self.table.read().account.hot());
     }
 
     /// What went through all views so far.

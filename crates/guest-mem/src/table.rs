@@ -17,20 +17,22 @@ pub const MAX_REGIONS: usize = 65_535;
 /// RAM in bursts (PAM shadowing) and a page-table storm each time would stall the guest.
 pub(crate) const KEPT_FILES: usize = 8;
 
+/// In this order: what each view looks at is first, and lies in two cache lines with the lock before it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Table {
+    /// Two large regions (most guests have their memory in two), where views look first.
+    pub(crate) largest: [Near; 2],
+    /// What the peer's files cost.
+    pub(crate) account: Arc<Account>,
     /// By `iova`, never overlapping. A tree: a peer may add each of its 65,535 before all others.
     pub(crate) regions: BTreeMap<u64, Region>,
-    /// Two large ones of them (most guests have their memory in two), where views look first.
-    pub(crate) largest: [Near; 2],
     /// Asked for everything else.
     pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
     pub(crate) files: Vec<((u64, u64), Arc<Mapping>)>,
     /// Files that others took the place of. To unmap them may take long, so others do.
     pub(crate) displaced: Vec<Arc<Mapping>>,
-    /// What the peer's files cost.
-    pub(crate) account: Arc<Account>,
 }
 
 /// Which memory file a descriptor is of.

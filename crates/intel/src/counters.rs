@@ -1,26 +1,27 @@
 //! What every one of these NICs counts by name, for people.
 
+// What the NIC's own thread counts for a run is in the first cache line, what senders count in it is in the second.
 datapath::counters! {
     /// Frames the sink took, each segment for itself where we segmented.
     tx_frames,
     /// Their bytes, as the guest gave them.
     tx_bytes,
+    /// Transmit descriptors read from guest memory.
+    tx_desc_fetched,
+    /// Writes of TDT.
+    tx_doorbells,
+    /// Writes of RDT.
+    rx_doorbells,
+    /// Register writes of the guest.
+    reg_writes,
+    /// Register reads of the guest.
+    reg_reads,
     /// Packets with segmentation offload.
     tx_tso_frames,
     /// Frames put into receive buffers.
     rx_frames,
     /// Their bytes.
     rx_bytes,
-    /// Register reads of the guest.
-    reg_reads,
-    /// Register writes of the guest.
-    reg_writes,
-    /// Writes of TDT.
-    tx_doorbells,
-    /// Writes of RDT.
-    rx_doorbells,
-    /// Transmit descriptors read from guest memory.
-    tx_desc_fetched,
     /// Receive descriptors read from guest memory.
     rx_desc_fetched,
     /// Times a sender had to keep its frames because there was no room for them.

@@ -6,6 +6,7 @@ use crate::ring::{Ring, RingIds, SIZE};
 
 /// What a set-up says, as long as it is the same ([`datapath::Generation`]).
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub struct Planned<P> {
     generation: u32,
     plan: P,

@@ -37,23 +37,27 @@ pub const MAX_LEASES: usize = if cfg!(loom) { 2 } else { 16 };
 const CALM: u32 = 64;
 
 /// A state behind a lock, and the leases on it. `D` is what a closed lease has to publish.
+///
+/// In this order, here and in the lock: what every sender looks at is before what the state has first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lessor<S, D> {
-    inner: Mutex<Inner<S, D>>,
-    quiet: Condvar,
     /// Changes when what was leased is not wanted any more.
     epoch: AtomicU32,
     /// A sender found the lock taken.
     crowd: AtomicBool,
     held_up: HeldUp,
+    inner: Mutex<Inner<S, D>>,
+    quiet: Condvar,
 }
 
 #[derive(Debug)]
+#[repr(C)]
 struct Inner<S, D> {
-    own: S,
     /// Number of the oldest lease that is out, and of the next to be given.
     first: u32,
     next: u32,
+    own: S,
     /// By number: what closed leases have to publish, and the epoch they are of.
     closed: [Option<(u32, D)>; MAX_LEASES],
     /// A sender found no room because of leases.

@@ -14,6 +14,7 @@ mod peek;
 mod pin;
 pub mod scripts;
 mod time;
+mod touched;
 
 pub use cable::{CountedWake, Hole, Wire};
 pub use groups::{in_groups, in_mixes};
@@ -22,3 +23,4 @@ pub use machine::{Machine, counter, memory};
 pub use peek::{a_look_is_a_read_without_effect, peeked};
 pub use pin::{Pin, Silent};
 pub use time::Time;
+pub use touched::Touched;

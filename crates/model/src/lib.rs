@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use frame::{Batch, Caps, Counted, Cut, Frame, Run, Sink, Wake};
-use guest_mem::Memory;
+use guest_mem::{Hot, Memory};
 use pci::{ConfigBuilder, Msi, Pcie, PowerManagement};
 
 pub use pci::{
@@ -56,6 +56,7 @@ pub trait Timer: Send + Sync {
 
 /// What a model may use. Handed in at each call; cheap to clone.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Env {
     /// The guest's memory.
     pub memory: Memory,
@@ -317,6 +318,10 @@ pub trait Receive: Send + Sync {
     }
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
+    /// The lines of the NIC's own memory that runs of frames touch, sent or received. They stay where they are.
+    fn hot(&self, hot: &mut Hot) {
+        let _ = hot;
+    }
     /// A receive queue, by its place among [`Control::doorbells`], may have been given buffers in memory that the register side has
     /// not looked at yet. `take` gives what it is called with the tail that is there now, if the queue is set up as it was, and says
     /// whether it has; it is called while nothing else is set up. Whether there are more buffers.

@@ -256,6 +256,11 @@ impl File {
         Place(first.saturating_add(element.min(count - 1)))
     }
 
+    /// The word of one element, for those who ask where it is in memory. `None` for memory, which is kept elsewhere.
+    pub fn cell(&self, id: Id, element: u32) -> Option<&AtomicU32> {
+        self.word(id, element)
+    }
+
     /// As [`File::get_at`], of the element there.
     #[inline]
     pub fn at(&self, place: Place) -> u32 {

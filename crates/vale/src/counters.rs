@@ -6,6 +6,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of one port. `rx` is into the switch, `tx` out of it.
         #[derive(Debug, Default)]
+        #[repr(C)]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
         }
@@ -18,15 +19,16 @@ macro_rules! counters {
     };
 }
 
+// What others count here is first, before what the port's own deliveries count: a cache line of each.
 counters! {
-    /// Frames that came in, dropped ones included.
-    rx_frames,
-    /// Their bytes.
-    rx_bytes,
     /// Frames the port's sink took; one that was segmented for it is one.
     tx_frames,
     /// Their bytes.
     tx_bytes,
+    /// Frames that came in, dropped ones included.
+    rx_frames,
+    /// Their bytes.
+    rx_bytes,
     /// Frames that came in for one known port.
     rx_unicast,
     /// Frames that came in for an unknown unicast address; flooded.

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use eswitch::tag_of;
-use frame::{Batch, Caps, Head, Run};
+use frame::{Batch, Caps, Head, Lines, Run};
 use wire::MacAddr;
 
 use crate::config::Nanos;
@@ -80,11 +80,12 @@ const KEPT: usize = 16;
 /// Where the last frames went, for as long as asking the table again would say the same and leave it as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    ways: [Way; KEPT],
+    ways: Box<[Way; KEPT]>,
 }
 
-/// Where frames with the same addresses go.
+/// Where frames with the same addresses go: a cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 struct Way {
     addresses: Pair,
     /// Of an on-chip switch: the VLAN.
@@ -107,6 +108,15 @@ impl Known {
         now: Nanos,
     ) -> Option<Arc<Port>> {
         self.ways[addresses.slot()].find_anew(state, from, (addresses, vlan), now)
+    }
+
+    /// The lines of memory that say where frames for a port go.
+    pub(crate) fn lines(&self, to: &Arc<Port>) -> Lines {
+        let way = self
+            .ways
+            .iter()
+            .find(|way| way.to.as_ptr() == Arc::as_ptr(to));
+        way.map_or(Lines::NONE, Lines::of)
     }
 }
 
@@ -395,6 +405,11 @@ mod tests {
 
     use super::*;
     use crate::testing::{How, Lab, One, Step, step};
+
+    #[test]
+    fn a_way_is_a_cache_line() {
+        assert_eq!((size_of::<Way>(), align_of::<Way>()), (64, 64));
+    }
 
     #[test]
     fn a_port_that_is_gone_is_let_go() {

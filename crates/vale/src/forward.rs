@@ -1,5 +1,6 @@
 //! The stages of a batch on its way through the switch.
 
+mod ahead;
 mod lookup;
 mod police;
 pub(crate) mod trace;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use eswitch::{tag_of, vlan_of};
-use frame::{Batch, ExpandError, Finisher, work};
+use frame::{Batch, ExpandError, Finisher, Hot, work};
 use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::config::Nanos;
@@ -21,7 +22,7 @@ use crate::patience::Patience;
 use crate::pools::Pools;
 use crate::port::{Blocked, Port};
 use crate::state::SwitchState;
-use crate::table::{Key, Learn, ONE_DOMAIN};
+use crate::table::{Key, Learn, ONE_DOMAIN, PortId};
 
 /// Where pause frames go (IEEE 802.3 annex 31B).
 const PAUSE: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
@@ -91,10 +92,14 @@ struct Tally {
     refused: [u64; 12],
 }
 
-/// What one delivery needs, kept from batch to batch so that nothing is allocated.
+/// What one delivery needs, kept from batch to batch so that nothing is allocated. What the short ways need is first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Scratch {
     known: direct::Known,
+    patience: Patience,
+    /// What a delivery to a port touches, which was the last one when that was asked for.
+    ahead: (Option<PortId>, Hot),
     finisher: Finisher,
     frames: Vec<Classified>,
     /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.
@@ -113,7 +118,6 @@ pub(crate) struct Scratch {
     short: Vec<(u32, u16)>,
     /// The pools of an on-chip switch, as they are for the batch at hand.
     pools: Option<Arc<Pools>>,
-    patience: Patience,
 }
 
 impl Scratch {

@@ -36,6 +36,7 @@ impl Bound {
 
 /// A [`Bound`] that can be changed while frames come. A delivery keeps the one it has found.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Bounds {
     /// There is one, and it has a rate: what a port without either looks at.
     on: AtomicBool,

@@ -18,25 +18,28 @@ const REMEMBERED: usize = 4;
 
 /// Of one sender. The lock of its deliveries guards it.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Patience {
+    /// For whom it waits. What each delivery looks at is first.
+    waiting: Option<PortId>,
+    /// Who got the latest frames.
+    last: Option<PortId>,
+    /// Since when it waits.
+    since: Nanos,
+    /// Until when it counts as one with several receivers.
+    several_until: Nanos,
     /// When the second began that the sums are of.
     began: Nanos,
     all: Nanos,
     each: [(Option<PortId>, Nanos); REMEMBERED],
-    /// For whom it waits, and since when.
-    waiting: Option<(PortId, Nanos)>,
-    /// Who got the latest frames.
-    last: Option<PortId>,
-    /// Until when it counts as one with several receivers.
-    several_until: Nanos,
 }
 
 impl Patience {
     /// A delivery begins: a wait is over. `longest` is what one wait can have been.
     #[inline]
     pub(crate) fn resume(&mut self, now: Nanos, longest: Nanos) {
-        if let Some((to, since)) = self.waiting.take() {
-            self.charge(to, now.saturating_sub(since).min(longest), now);
+        if let Some(to) = self.waiting.take() {
+            self.charge(to, now.saturating_sub(self.since).min(longest), now);
         }
     }
 
@@ -67,6 +70,17 @@ impl Patience {
         self.last = Some(to);
     }
 
+    /// Who got the latest frames.
+    pub(crate) fn last(&self) -> Option<PortId> {
+        self.last
+    }
+
+    /// Where what each delivery looks at ends.
+    #[cfg(test)]
+    pub(crate) fn hot_end(&self) -> usize {
+        std::ptr::from_ref(&self.since).addr()
+    }
+
     fn serves_several(&self, now: Nanos) -> bool {
         now < self.several_until
     }
@@ -83,7 +97,7 @@ impl Patience {
 
     /// It waits for this receiver from now on.
     pub(crate) fn wait(&mut self, to: PortId, now: Nanos) {
-        self.waiting = Some((to, now));
+        (self.waiting, self.since) = (Some(to), now);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use eswitch::{Rate, Storm, VlanSet};
-use frame::{Sink, Wake};
+use frame::{Hot, Lines, Sink, Wake};
 use parking_lot::Mutex;
 use wire::MacAddr;
 
@@ -20,20 +20,23 @@ const FRAMES_PER_BOUND: Nanos = 10;
 
 /// A port as it is: where it leads, and what it may do. To change that, another takes its place, and a batch has one or the
 /// other. What both have is [`Kept`].
+///
+/// In this order: what the short ways look at is together.
+#[repr(C)]
 pub(crate) struct Port {
     pub(crate) id: PortId,
-    pub(crate) sink: Arc<dyn Sink>,
     /// Whether frames from here may be left with their sender.
     pub(crate) waits: bool,
-    /// The only addresses frames may come from here, if any are named.
-    pub(crate) only: Vec<MacAddr>,
     pub(crate) uplink: bool,
     pub(crate) private: bool,
-    pub(crate) vlans: Option<VlanSet>,
+    pub(crate) sink: Arc<dyn Sink>,
+    kept: Arc<Kept>,
     pub(crate) rate_out: Option<Arc<Meter>>,
+    /// The only addresses frames may come from here, if any are named.
+    pub(crate) only: Vec<MacAddr>,
+    pub(crate) vlans: Option<VlanSet>,
     /// What its meters were made from.
     limits: Limits,
-    kept: Arc<Kept>,
 }
 
 /// The limits of a port.
@@ -54,20 +57,22 @@ impl Limits {
     }
 }
 
-/// What stays of a port for as long as it is there.
+/// What stays of a port for as long as it is there. In this order: a delivery to it in the short way touches one cache line of it, one
+/// from it another.
+#[repr(C, align(64))]
 pub(crate) struct Kept {
-    pub(crate) name: String,
-    pub(crate) counters: Counters,
-    /// Of what comes in.
-    pub(crate) bounds: Bounds,
     alive: AtomicBool,
     /// There is another port in its place, which its way in does not know yet.
     is_renewed: AtomicBool,
-    renewed: Mutex<Weak<Port>>,
+    /// Of what comes in.
+    pub(crate) bounds: Bounds,
     /// Since when a sender waits for it, plus one; 0 while none does.
     held_since: AtomicU64,
     /// How much of others' patience it has used up.
     owed: AtomicU64,
+    pub(crate) counters: Counters,
+    pub(crate) name: String,
+    renewed: Mutex<Weak<Port>>,
     /// Who sends through this port and waits for room elsewhere, each until its deadline.
     waiting: Mutex<Vec<(Arc<dyn Wake>, Nanos)>>,
 }
@@ -161,6 +166,13 @@ impl Port {
         self.renewed.lock().upgrade()
     }
 
+    /// What a delivery in the short way touches of it and of its sink.
+    pub(crate) fn hot(&self, hot: &mut Hot) {
+        hot.add(Lines::first(self, std::mem::offset_of!(Port, only)));
+        hot.add(Lines::first(&*self.kept, Kept::HOT));
+        self.sink.hot(hot);
+    }
+
     /// What stays of it.
     pub(crate) fn kept(&self) -> &Arc<Kept> {
         &self.kept
@@ -188,6 +200,9 @@ impl Port {
 }
 
 impl Kept {
+    /// Bytes of it that deliveries in the short way touch.
+    pub(crate) const HOT: usize = 128;
+
     pub(crate) fn close(&self) {
         self.alive.store(false, Ordering::Release);
     }
@@ -279,4 +294,33 @@ pub(crate) enum Blocked {
 /// Where the port with this id is in the list.
 pub(crate) fn slot(ports: &[Arc<Port>], id: PortId) -> Option<usize> {
     ports.binary_search_by_key(&id, |port| port.id).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{align_of, offset_of};
+
+    use super::*;
+
+    #[test]
+    fn a_delivery_touches_a_line_of_its_destination_and_another_of_its_source() {
+        let counters = offset_of!(Kept, counters);
+        let to = [
+            offset_of!(Kept, alive),
+            offset_of!(Kept, held_since),
+            offset_of!(Kept, owed),
+            counters + offset_of!(Counters, tx_frames),
+            counters + offset_of!(Counters, tx_bytes),
+        ];
+        let from = [
+            counters + offset_of!(Counters, rx_frames),
+            counters + offset_of!(Counters, rx_bytes),
+            counters + offset_of!(Counters, rx_unicast),
+        ];
+        assert_eq!(align_of::<Kept>(), 64);
+        assert!(to.iter().all(|at| at / 64 == 0), "{to:?}");
+        assert!(from.iter().all(|at| at / 64 == 1), "{from:?}");
+        // Behind the two counts of an `Arc`.
+        assert!(2 * size_of::<usize>() + offset_of!(Port, only) <= 64);
+    }
 }

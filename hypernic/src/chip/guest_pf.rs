@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use eswitch::Owner;
-use frame::{Batch, Caps, Mix, Run, Sink, Wake};
+use frame::{Batch, Caps, Hot, Mix, Run, Sink, Wake};
 use igb::{Enforcer, Hub, VfChannel};
 use parking_lot::Mutex;
 use vale::{Switch, SwitchPort};
@@ -121,6 +121,14 @@ impl Sink for SpoofWatch {
 
     fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
         self.port.deliver_mix(mix)
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        self.port.hot(hot);
+    }
+
+    fn prefetch(&self) {
+        self.port.prefetch();
     }
 
     fn caps(&self) -> Caps {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Hot, Mix, Run, Sink, Wake};
 use parking_lot::Mutex;
 use vale::Witnesses;
 
@@ -104,6 +104,14 @@ impl Sink for Lookout {
         (!self.witnesses.any())
             .then(|| self.port.deliver_cut(cut, from))
             .flatten()
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        self.port.hot(hot);
+    }
+
+    fn prefetch(&self) {
+        self.port.prefetch();
     }
 
     fn caps(&self) -> Caps {

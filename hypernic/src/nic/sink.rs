@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Hot, Lines, Run, Sink, Wake};
+use guest_mem::LINE;
 use model::{Env, Receive};
 use vale::Witnesses;
 
@@ -82,19 +83,20 @@ impl Hint {
     }
 }
 
-/// The receive side of a NIC as a sink, silent while no VMM is attached.
+/// The receive side of a NIC as a sink, silent while no VMM is attached. What runs of frames need is first.
+#[repr(C, align(64))]
 pub struct NicSink {
     pub(super) receive: Arc<dyn Receive>,
-    env: Env,
     pub(super) attached: AtomicBool,
     /// It panicked while another NIC or a port gave it frames; its worker takes it off.
     pub(super) failed: AtomicBool,
-    task: Arc<Task>,
-    no_client: AtomicU64,
     /// Who is shown what it loses, and its own port.
     pub(super) witnesses: Arc<Witnesses>,
+    env: Env,
     /// With doorbells in memory.
     pub(super) hint: Option<Hint>,
+    task: Arc<Task>,
+    no_client: AtomicU64,
 }
 
 impl NicSink {
@@ -259,6 +261,13 @@ impl Sink for NicSink {
 
     fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
         self.take_some(|| self.receive.deliver_cut(&self.env, cut, from))
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        hot.add(Lines::first(self, 2 * LINE));
+        hot.add(Lines::first(&*self.witnesses, LINE));
+        self.receive.hot(hot);
+        self.env.memory.hot(hot);
     }
 
     fn caps(&self) -> Caps {

@@ -175,7 +175,7 @@ impl Worker {
         let Some((member, since)) = self.active.next() else {
             return false;
         };
-        self.turn(member, 0, since);
+        self.turn(member, self.active.others(), since);
         true
     }
 

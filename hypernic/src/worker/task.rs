@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use frame::Wake;
+use frame::{Hot, Wake};
 use model::{Nanos, Timer};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -29,6 +29,8 @@ pub(crate) const ASKED: u32 = 1 << 1;
 pub(crate) const LOOK: u32 = 1 << 2;
 /// Tried without a sign of news: others look at all its descriptors.
 pub(crate) const TRIED: u32 = 1 << 3;
+/// Others want a turn too: what its own will touch is in no cache.
+pub(crate) const OTHERS: u32 = 1 << 4;
 /// New at this worker.
 pub(super) const ARRIVED: u32 = 1 << 8;
 /// To be given back to its owner.
@@ -78,6 +80,8 @@ pub(crate) trait Served: Send {
 pub(crate) struct Task {
     pub(super) id: u64,
     pub(super) name: String,
+    /// What its turns touch.
+    hot: OnceLock<Hot>,
     pub(super) wake_flags: WakeFlags,
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
@@ -142,6 +146,18 @@ impl Task {
 
     pub(super) fn handle(&self) -> &WorkerHandle {
         &self.handles[self.home.load(Ordering::Acquire)]
+    }
+
+    /// Its turns will touch this.
+    pub fn knows_hot(&self, hot: Hot) {
+        let _ = self.hot.set(hot);
+    }
+
+    /// Has the processor fetch what its turn will touch.
+    pub(super) fn prefetch(&self) {
+        if let Some(hot) = self.hot.get() {
+            hot.prefetch();
+        }
     }
 
     /// Gives it to its worker.
@@ -324,6 +340,7 @@ pub(super) fn task(
     Arc::new_cyclic(|this| Task {
         id,
         name: name.to_owned(),
+        hot: OnceLock::new(),
         wake_flags,
         timer: TaskTimer::new(id),
         spent: Spent::default(),

@@ -11,9 +11,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering as Atomic;
 
+use frame::Lines;
 use model::Nanos;
 
-use super::task::Member;
+use super::task::{Member, OTHERS};
 
 /// The most that one who comes anew is ahead of those who are busy: some turns of a small flow,
 /// about one of a flood.
@@ -64,6 +65,11 @@ impl Turns {
         self.heap.len()
     }
 
+    /// With what a task is called that has a turn while others want one.
+    pub fn others(&self) -> u32 {
+        if self.is_empty() { 0 } else { OTHERS }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -88,10 +94,17 @@ impl Turns {
         });
     }
 
-    /// Whose turn it is, and since when it wants one.
+    /// Whose turn it is, and since when it wants one. What the turn of the next one touches is fetched meanwhile, and of those who may
+    /// come behind it that which says what they touch.
     pub fn next(&mut self) -> Option<(Member, Nanos)> {
         let Entry { key, since, member } = self.heap.pop()?;
         self.at = self.at.max(key.0.0);
+        let mut waiting = self.heap.iter().map(|entry| &*entry.member.0);
+        if let Some(next) = waiting.next() {
+            next.prefetch();
+            // The second is one of two.
+            waiting.take(2).for_each(|task| Lines::of(task).prefetch());
+        }
         Some((member, since.max(self.awake_since)))
     }
 }

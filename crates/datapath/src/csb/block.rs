@@ -12,17 +12,18 @@ use crate::csb::page::CsbPage;
 
 /// What the registers and the worker know of the block.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Block {
-    /// The operator has switched it on for this NIC.
-    pub offered: bool,
-    /// The longest time the transmitter polls before it sleeps.
-    pub most_poll: Nanos,
     /// There is a page. Changed under the lock; read first, on every path.
     set: AtomicBool,
     /// The guest wanted the block when it was last asked.
     on: AtomicBool,
     /// Interrupts were enabled: the guest is to be asked what it wants to hear of.
     ask: AtomicBool,
+    /// The operator has switched it on for this NIC.
+    pub offered: bool,
+    /// The longest time the transmitter polls before it sleeps.
+    pub most_poll: Nanos,
     base: Mutex<CsbBase>,
 }
 

@@ -335,14 +335,15 @@ impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2], const N: usize> Filler f
 /// What holds for a length holds for shorter frames, down to the shortest that need no padding; and what is too long for
 /// this way has longer frames with it.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct RunPlan<W> {
     generation: u32,
-    head: Head,
     /// The longest that is known to go this way, which is `way`.
-    fits: usize,
-    way: Option<W>,
+    fits: u32,
     /// The shortest that is known not to.
-    fails: usize,
+    fails: u32,
+    head: Head,
+    way: Option<W>,
 }
 
 impl<W> Default for RunPlan<W> {
@@ -352,7 +353,7 @@ impl<W> Default for RunPlan<W> {
             head: Head::default(),
             fits: 0,
             way: None,
-            fails: usize::MAX,
+            fails: u32::MAX,
         }
     }
 }
@@ -368,10 +369,10 @@ impl<W: Copy> RunPlan<W> {
         make: impl FnOnce() -> Option<W>,
     ) -> Option<W> {
         if self.generation == generation && same_header(self.head, head) {
-            if (Run::SHORTEST..=self.fits).contains(&len) {
+            if self.has(len) {
                 return self.way;
             }
-            if len >= self.fails {
+            if len >= self.fails as usize {
                 return None;
             }
         } else {
@@ -389,7 +390,13 @@ impl<W: Copy> RunPlan<W> {
     pub fn known(&self, generation: u32, (head, len): (Head, usize)) -> Option<&W> {
         let same = self.generation == generation && same_header(self.head, head);
         let way = self.way.as_ref()?;
-        (same && (Run::SHORTEST..=self.fits).contains(&len)).then_some(way)
+        (same && self.has(len)).then_some(way)
+    }
+
+    /// Whether frames of this length are known to go this way.
+    #[inline(always)]
+    fn has(&self, len: usize) -> bool {
+        (Run::SHORTEST..=self.fits as usize).contains(&len)
     }
 
     #[cold]
@@ -397,8 +404,9 @@ impl<W: Copy> RunPlan<W> {
         match way {
             // Shorter ones are nobody's but their own.
             _ if len < Run::SHORTEST => {}
-            Some(_) => (self.fits, self.way) = (len, way),
-            None => self.fails = len,
+            // No frame is so long.
+            Some(_) => (self.fits, self.way) = (u32::try_from(len).unwrap_or(0), way),
+            None => self.fails = u32::try_from(len).unwrap_or(u32::MAX),
         }
         way
     }

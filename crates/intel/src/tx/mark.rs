@@ -12,11 +12,12 @@ use crate::tx::complete::Completed;
 
 /// What the transmit side of a ring remembers from call to call; `C` are its contexts.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Position<C> {
-    /// What the descriptors up to the head have set up.
-    pub memory: Memory<C>,
     /// Frames of the packet at the head that the sink has already taken.
     pub taken: usize,
+    /// What the descriptors up to the head have set up.
+    pub memory: Memory<C>,
 }
 
 impl<C> Position<C> {
@@ -29,11 +30,12 @@ impl<C> Position<C> {
 
 /// What is carried from descriptor to descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Memory<C> {
-    /// What context descriptors have set up.
-    pub contexts: C,
     /// In a packet that was given up; its remaining descriptors are passed over.
     pub skipping: bool,
+    /// What context descriptors have set up.
+    pub contexts: C,
 }
 
 /// Where a thread keeps a [`Store`] between calls. There are many NICs and few threads, and of a NIC at rest it would only be cold.

@@ -31,16 +31,17 @@ use crate::regs::variant::{BAR_MMIO, Variant};
 use crate::state;
 use datapath::counters::count_alone;
 
-/// The control part.
+/// The control part. What a doorbell touches is first.
+#[repr(C, align(64))]
 pub(crate) struct Registers {
-    pub variant: Variant,
     pub chip: Arc<Chip>,
-    pub eeprom: Eeprom,
-    pub port: Port,
-    pub io: io::Window,
     pub work: Work,
     /// Accesses have changed what the words that outlive the process do not tell.
     pub changed: bool,
+    pub variant: Variant,
+    pub io: io::Window,
+    pub eeprom: Eeprom,
+    pub port: Port,
 }
 
 impl Registers {

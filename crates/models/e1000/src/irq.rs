@@ -191,13 +191,36 @@ impl Irq {
 
     #[inline]
     fn batch(&mut self, env: &Env, event: &Event, ends_delay: u32, rx: bool) {
-        let now = event.now;
+        // Without a deadline that the timer is set to, or one that begins here, nothing waits for anything.
+        if event.delayed || self.armed.is_some() {
+            return self.batch_in_time(env, event, ends_delay, rx);
+        }
+        self.happens(event, rx);
+        // Most often nothing is new: what would be signalled has been, or is masked.
+        if (self.icr & self.ims != 0) != self.line {
+            self.apply(env);
+        }
+    }
+
+    /// The same while something may wait for its time.
+    #[inline(never)]
+    fn batch_in_time(&mut self, env: &Env, event: &Event, ends_delay: u32, rx: bool) {
         let delay = if rx { &mut self.rx } else { &mut self.tx };
         let delayed = *delay != Delay::default();
-        if now & ends_delay != 0 {
+        if event.now & ends_delay != 0 {
             delay.stop();
         }
-        self.icr |= now & cause::ALL;
+        self.happens(event, rx);
+        let told = (self.icr & self.ims != 0) == self.line && self.throttled.is_none();
+        if delayed || !told {
+            self.apply(env);
+        }
+    }
+
+    /// Enters what happens now, and what the guest wants to hear of.
+    #[inline]
+    fn happens(&mut self, event: &Event, rx: bool) {
+        self.icr |= event.now & cause::ALL;
         if let (Some(gate), Some(wanted)) = (&mut self.gate, event.wanted) {
             let about = if rx { RECEIVED } else { SENT };
             *gate = if wanted {
@@ -205,11 +228,6 @@ impl Irq {
             } else {
                 *gate & !about
             };
-        }
-        // Most often nothing is new: what would be signalled has been, or is masked.
-        let told = (self.icr & self.ims != 0) == self.line && self.throttled.is_none();
-        if delayed || !told {
-            self.apply(env);
         }
     }
 

@@ -13,6 +13,8 @@ mod filter;
 mod irq;
 #[cfg(test)]
 mod kept_tests;
+#[cfg(test)]
+mod layout_tests;
 pub mod regs;
 mod rx;
 pub mod state;
@@ -72,6 +74,6 @@ fn with(config: &Config, chip: Arc<Chip>) -> Nic {
             chip: Arc::clone(&chip),
             watch: Watch::Off,
         }),
-        receive: Arc::new(rx::Receiver { chip }),
+        receive: chip,
     }
 }

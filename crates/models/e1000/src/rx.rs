@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicU64;
 use datapath::RECEIVED;
 use datapath::counters::count;
 use frame::{Batch, Caps, Cut, Frame, Run, Wake};
+use guest_mem::Hot;
 use intel::Ring;
 use intel::wake::Wakes;
 use model::{Env, Receive, TakeTail};
@@ -44,12 +45,8 @@ use crate::rx::write_back::Filling;
 /// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
 const CHUNK: usize = 64;
 
-/// The receive part.
-pub(crate) struct Receiver {
-    pub chip: Arc<Chip>,
-}
-
-impl Receive for Receiver {
+/// The receive part is the common state itself: a sender finds all of it in one place.
+impl Receive for Chip {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.receive(env, batch, picks, Excess::IntoFifo)
     }
@@ -59,11 +56,11 @@ impl Receive for Receiver {
     }
 
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
-        run::deliver(&self.chip, env, run)
+        run::deliver(self, env, run)
     }
 
     fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
-        run::deliver_cut((&self.chip, env), cut, from)
+        run::deliver_cut((self, env), cut, from)
     }
 
     fn caps(&self) -> Caps {
@@ -71,11 +68,15 @@ impl Receive for Receiver {
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
-        self.chip.waiters.add(waker);
+        self.waiters.add(waker);
     }
 
     fn poll(&self, env: &Env) {
-        poll::poll(&self.chip, env);
+        poll::poll(self, env);
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        self.add_hot(hot);
     }
 
     fn keeps_excess(&self) -> bool {
@@ -114,25 +115,25 @@ impl Receive for Receiver {
         frame: &Frame<'_>,
         tell: &mut dyn FnMut(String, Option<&'static str>),
     ) -> Option<bool> {
-        Some(trace::trace(&self.chip, frame, tell))
+        Some(trace::trace(self, frame, tell))
     }
 
     fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
-        if !self.chip.loopback() {
-            give_up(&self.chip, env, batch, picks);
+        if !self.loopback() {
+            give_up(self, env, batch, picks);
         }
     }
 }
 
-impl Receiver {
+impl Chip {
     #[inline]
     fn receive(&self, env: &Env, batch: &Batch<'_>, picks: &[u16], excess: Excess) -> usize {
-        if self.chip.loopback() {
+        if self.loopback() {
             // The wire is cut off.
-            count(&self.chip.counters.rx_disabled, picks.len() as u64);
+            count(&self.counters.rx_disabled, picks.len() as u64);
             return picks.len();
         }
-        deliver(&self.chip, env, batch, picks, excess)
+        deliver(self, env, batch, picks, excess)
     }
 }
 

@@ -60,7 +60,7 @@ impl Transmit for Sender {
                 turns((chip, env, to), (&view, page), &mut state, budget - cost)
             }
         };
-        self.watch = state.csb.watch;
+        self.watch = page.map_or(Watch::Off, |_| state.csb.watch);
         state.unfinished = progress != Progress::Idle;
         progress
     }

@@ -16,6 +16,8 @@ mod filter;
 mod irq;
 #[cfg(test)]
 mod kept_tests;
+#[cfg(test)]
+mod layout_tests;
 mod ptp;
 pub mod regs;
 mod rx;

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::RECEIVED;
 use frame::{Batch, Caps, Cut, Frame, Run, Wake};
+use guest_mem::{Hot, Lines};
 use intel::wake::Wakes;
 use model::{Env, Receive, TakeTail};
 
@@ -86,6 +87,11 @@ impl Receive for Receiver {
     fn poll(&self, _env: &Env) {
         // A sender that registers too late to be woken here tries once more after that, and sees the new tail.
         self.function.waiters.wake_behind();
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        hot.add(Lines::of(self));
+        self.function.add_hot(hot);
     }
 
     fn look_at_tail(&self, _: &Env, queue: u32, take: TakeTail<'_>) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use frame::{Batch, Caps, Counted, Cut, Finisher, Mix, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Finisher, Hot, Mix, Run, Sink, Wake};
 use parking_lot::{Mutex, RwLock};
 
 use super::file::Capture;
@@ -154,6 +154,14 @@ impl Sink for ProbedSink {
             return None;
         }
         self.inner.deliver_cut(cut, from)
+    }
+
+    fn hot(&self, hot: &mut Hot) {
+        self.inner.hot(hot);
+    }
+
+    fn prefetch(&self) {
+        self.inner.prefetch();
     }
 
     fn caps(&self) -> Caps {

@@ -17,6 +17,7 @@ use crate::table::{Key, Learn};
 
 impl Scratch {
     /// Takes frames of a run to the one station that they are for, as [`frame::Sink::deliver_run`].
+    #[inline(always)]
     pub(crate) fn run(&mut self, state: &SwitchState, from: &Port, run: &Run<'_>) -> Option<usize> {
         if !state.is_direct() {
             return None;

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use datapath::csb::Block;
-use datapath::{Generation, Waiters};
+use datapath::{Aligned, Generation, Waiters};
+use guest_mem::{Hot, LINE, Lines};
 use intel::wake::{WakeUp, Wakes};
 use model::{Env, Kept};
 use parking_lot::Mutex;
@@ -26,23 +27,35 @@ use crate::regs as r;
 use crate::regs::bits::{rctl, tctl};
 
 /// The NIC's common state.
+///
+/// In this order, and so in each of its parts: what runs of frames touch lies together, for a thread that serves many NICs has none of
+/// it in its cache. `layout_tests` counts the lines.
+#[repr(C, align(64))]
 pub(crate) struct Chip {
-    pub file: File,
+    /// What goes on after this process died.
+    pub kept: OnceLock<Kept>,
     /// Of all that is neither a ring's tail nor its head.
     pub setup: Generation,
-    pub irq: Mutex<Irq>,
     /// Frames that the guest may be given at once. Changed under the lock of `irq`.
     pub allowance: AtomicU32,
+    pub file: File,
+    pub flow: Flow,
+    /// The communication status block.
+    pub csb: Block,
+    /// Plain frames may take the fast path. Always, but in tests that compare.
+    pub fast_path: bool,
+    /// Senders that found no room.
+    pub waiters: Waiters,
+    pub irq: Aligned<Mutex<Irq>>,
+    pub tx: Aligned<Mutex<TxState>>,
+    /// With the leases on the ring's descriptors.
+    pub rx: Aligned<RxLock>,
+    pub counters: Aligned<Counters>,
     pub stats: Stats,
-    pub counters: Counters,
     /// Its lock is innermost, beside that of `irq`.
     pub packet_buffer: PacketBuffer,
-    pub tx: Mutex<TxState>,
-    /// With the leases on the ring's descriptors.
-    pub rx: RxLock,
     /// The guest's NIC wanted to look at its receive side while a sender held that for long.
     pub rx_poll_owed: AtomicBool,
-    pub flow: Flow,
     pub wake: WakeUp,
     /// STATUS.LU.
     pub link_up: AtomicBool,
@@ -50,20 +63,12 @@ pub(crate) struct Chip {
     pub phy_loopback: AtomicBool,
     /// PCI COMMAND bit 2.
     pub bus_master: AtomicBool,
-    /// What goes on after this process died.
-    pub kept: OnceLock<Kept>,
     /// The guest has placed its receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
     /// known to who goes on.
     pub rx_hold: AtomicBool,
     /// What is sent goes nowhere: it was sent before.
     pub passes_over: AtomicBool,
-    /// The communication status block.
-    pub csb: Block,
-    /// Senders that found no room.
-    pub waiters: Waiters,
     pub true_fcs: bool,
-    /// Plain frames may take the fast path. Always, but in tests that compare.
-    pub fast_path: bool,
     /// A full packet FIFO loses frames at once instead of leaving them with their sender.
     pub drop_when_full: bool,
     /// Received pause frames are obeyed, not only counted.
@@ -75,13 +80,16 @@ impl Chip {
         Self {
             file: File::new(r::table()),
             setup: Generation::default(),
-            irq: Mutex::new(Irq::new(config.moderation, config.receive_throttling)),
+            irq: Aligned(Mutex::new(Irq::new(
+                config.moderation,
+                config.receive_throttling,
+            ))),
             allowance: AtomicU32::new(u32::MAX),
             stats: Stats::default(),
-            counters: Counters::default(),
+            counters: Aligned::default(),
             packet_buffer: PacketBuffer::default(),
-            tx: Mutex::default(),
-            rx: RxLock::new(RxState::default()),
+            tx: Aligned::default(),
+            rx: Aligned(RxLock::new(RxState::default())),
             rx_poll_owed: AtomicBool::new(false),
             flow: Flow::default(),
             wake: WakeUp::default(),
@@ -100,6 +108,20 @@ impl Chip {
             fast_path: true,
             drop_when_full: config.full_fifo == FullFifo::Drop,
             obey_pause: config.obey_pause,
+        }
+    }
+
+    /// What runs of frames touch: the lines of which `layout_tests` tells, and the words of heads and tails.
+    pub(crate) fn add_hot(&self, hot: &mut Hot) {
+        hot.add(Lines::first(self, 2 * LINE));
+        hot.add(Lines::first(&*self.irq, 2 * LINE));
+        hot.add(Lines::first(&*self.tx, 2 * LINE));
+        hot.add(Lines::first(&*self.rx, 2 * LINE));
+        hot.add(Lines::first(&*self.counters, 2 * LINE));
+        hot.add(Lines::first(&self.stats, 2 * LINE));
+        for id in [r::TDH, r::RDH] {
+            let words = self.file.cell(id, 0);
+            words.into_iter().for_each(|word| hot.add(Lines::of(word)));
         }
     }
 

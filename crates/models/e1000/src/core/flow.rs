@@ -28,6 +28,7 @@ pub(crate) mod owed {
 
 /// What receive and transmit side share about it.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Flow {
     /// What the partner asked for.
     pub silence: Silence,

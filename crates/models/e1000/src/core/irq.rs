@@ -7,6 +7,7 @@ use model::Nanos;
 /// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that the line and
 /// the timer follow the causes in order.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Irq {
     pub(crate) icr: u32,
     pub(crate) ims: u32,
@@ -15,6 +16,15 @@ pub(crate) struct Irq {
     pub(crate) line: bool,
     /// Messages take the place of the pin.
     pub(crate) msi: bool,
+    /// With a CSB: which of `SENT` and `RECEIVED` the guest wanted to hear of when there was
+    /// something to tell.
+    pub(crate) gate: Option<u32>,
+    /// The next of all deadlines below, which the timer is set to: there is none without it.
+    pub(crate) armed: Option<Nanos>,
+    /// How much the guest is given at once.
+    pub(crate) rx_throttle: RxThrottle,
+    /// What it is spared.
+    pub(crate) adaptive: Adaptive,
     /// When the line last went up.
     pub(crate) last: Option<Nanos>,
     /// When ITR lets it go up again, while something waits for that.
@@ -25,16 +35,8 @@ pub(crate) struct Irq {
     pub(crate) link: Option<Nanos>,
     /// When the transmitter is to look again: a pause ends, or a pause frame is owed.
     pub(crate) look: Option<Nanos>,
-    pub(crate) armed: Option<Nanos>,
     /// When both sides are to look into the guest's CSB again.
     pub(crate) second: Option<Nanos>,
-    /// With a CSB: which of `SENT` and `RECEIVED` the guest wanted to hear of when there was
-    /// something to tell.
-    pub(crate) gate: Option<u32>,
-    /// What the guest is spared.
-    pub(crate) adaptive: Adaptive,
-    /// How much it is given at once.
-    pub(crate) rx_throttle: RxThrottle,
     /// Times the line went up.
     pub(crate) raised: u64,
 }

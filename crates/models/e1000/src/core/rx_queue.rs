@@ -23,14 +23,14 @@ pub(crate) const RING: RingIds = RingIds {
 pub(crate) struct RunWay {
     /// The second word of a done descriptor, but for the length, and for the verdict if there is one.
     pub(crate) word: u64,
+    pub(crate) place: RingPlace,
     /// RXCSUM, by which checksums are judged; `None`: these frames have none.
     pub(crate) judged: Option<u32>,
-    /// Bytes of the FCS that are in a buffer.
-    pub(crate) fcs: usize,
     pub(crate) group: Group,
+    /// Bytes of the FCS that are in a buffer.
+    pub(crate) fcs: u8,
     /// RSRPD: those that are no longer in a buffer are small.
-    pub(crate) small: usize,
-    pub(crate) place: RingPlace,
+    pub(crate) small: u16,
     pub(crate) rctl: u32,
     /// RDTR and RADV.
     pub(crate) delays: (u32, u32),
@@ -40,13 +40,28 @@ impl RunWay {
     /// Bytes that a frame of `len` has in its buffer.
     #[inline]
     pub(crate) fn in_buffer(&self, len: usize) -> usize {
-        len.max(MIN_FRAME) + self.fcs
+        len.max(MIN_FRAME) + self.fcs()
+    }
+
+    /// Bytes of the FCS that are in a buffer.
+    #[inline]
+    pub(crate) fn fcs(&self) -> usize {
+        self.fcs.into()
+    }
+
+    /// Whether a frame with so many bytes in its buffer is a small one.
+    #[inline]
+    pub(crate) fn is_small(&self, in_buffer: usize) -> bool {
+        in_buffer <= self.small.into()
     }
 }
 
 /// What the receiver remembers from call to call.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct RxState {
+    /// What the registers say about runs.
+    pub(crate) run: RunPlan<RunWay>,
     /// Frames that found no descriptor.
     pub(crate) fifo: Fifo,
     /// Descriptors from RDH on that are given out and not written back.
@@ -55,8 +70,7 @@ pub(crate) struct RxState {
     pub(crate) spare: Vec<Vec<u64>>,
     /// The guest's CSB.
     pub(crate) csb: RxCsb,
-    /// What the registers say about runs, and about segments of large frames.
-    pub(crate) run: RunPlan<RunWay>,
+    /// What the registers say about segments of large frames.
     pub(crate) cut: RunPlan<RunWay>,
 }
 

@@ -18,6 +18,7 @@ pub(crate) static TABLES: Tables = Tables {
 
 /// The counters, written by the data path and read by the register side.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Stats {
     pub(crate) counts: intel::stats::Stats,
     pub(crate) reading: Mutex<StatRegs>,

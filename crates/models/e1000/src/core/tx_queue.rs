@@ -30,17 +30,19 @@ thread_local! {
 
 /// What the transmitter remembers from call to call.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct TxState {
-    pub(crate) position: Position<Contexts>,
-    /// The last run ended before its work did: it is owed another.
-    pub(crate) unfinished: bool,
+    pub(crate) plan: Planned<TxPlan>,
     pub(crate) stride: Stride,
     pub(crate) fan_out: FanOut,
+    pub(crate) store: Borrowed<Contexts>,
     pub(crate) runs: Habit,
-    pub(crate) plan: Planned<TxPlan>,
+    /// The last run ended before its work did: it is owed another.
+    pub(crate) unfinished: bool,
+    /// With the contexts behind what each run looks at.
+    pub(crate) position: Position<Contexts>,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
-    pub(crate) store: Borrowed<Contexts>,
 }
 
 /// What the registers say, as long as the set-up is the same.

@@ -69,9 +69,10 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -
     Some(RunWay {
         word: report.word(0, rx_status::EOP),
         judged: known.is_none().then_some(call.rxcsum),
-        fcs: bounds.fcs,
+        fcs: bounds.fcs as u8,
         group: judged.group,
-        small: call.rsrpd,
+        // RSRPD has 12 bits.
+        small: call.rsrpd as u16,
         place,
         rctl: call.rctl,
         delays: (file.get(r::RDTR), file.get(r::RADV)),
@@ -120,7 +121,7 @@ fn single(
         }
         Some(rxcsum) => {
             let mut said = SaidOf::default();
-            let judged = JudgedOne::new((rxcsum, way.fcs), false, described(way), &mut said);
+            let judged = JudgedOne::new((rxcsum, way.fcs()), false, described(way), &mut said);
             fill_one(view, &ring, run, in_buffer, (judged, &chip.publisher()))?;
         }
     }
@@ -130,7 +131,7 @@ fn single(
     count_alone(&counters.rx_frames, 1);
     count_alone(&counters.rx_bytes, len as u64);
     way.place.set_head(&chip.file, ring.next(ring.head));
-    received((chip, env), way, &ring, in_buffer <= way.small);
+    received((chip, env), way, &ring, way.is_small(in_buffer));
     Some(1)
 }
 
@@ -191,12 +192,12 @@ fn deliver_all(
                 fill_run(view, ours, run, in_buffer, (words, &chip.publisher()))
             }
             (None, Some(_)) => {
-                let words = (Words::Second(way.word), 0, way.fcs);
+                let words = (Words::Second(way.word), 0, way.fcs());
                 fill_lengths(view, ours, run, words, &chip.publisher())
             }
             (Some(rxcsum), _) => {
                 let mut said = Said::default();
-                let judged = Judged::new((rxcsum, way.fcs), false, described(way), &mut said);
+                let judged = Judged::new((rxcsum, way.fcs()), false, described(way), &mut said);
                 fill_run(view, ours, run, in_buffer, (judged, &chip.publisher()))
             }
         }
@@ -206,7 +207,10 @@ fn deliver_all(
             return count_lengths(chip, way, &lens[..frames as usize]);
         }
         chip.stats.received(frames, longest + FCS, way.group);
-        (frames * longest as u64, way.in_buffer(longest) <= way.small)
+        (
+            frames * longest as u64,
+            way.is_small(way.in_buffer(longest)),
+        )
     };
     take((chip, env), memory, state, run.count(), (plan, fill, count))
 }
@@ -231,7 +235,7 @@ fn count_lengths(chip: &Chip, way: &RunWay, lens: &[u16]) -> (u64, bool) {
     chip.stats.counts.received_many_alone(&many);
     let bytes = lens.iter().map(|len| u64::from(*len)).sum();
     let shortest = lens.iter().min().map_or(0, |len| usize::from(*len));
-    (bytes, way.in_buffer(shortest) <= way.small)
+    (bytes, way.is_small(way.in_buffer(shortest)))
 }
 
 /// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
@@ -241,7 +245,7 @@ pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize
     let plan = |state: &mut RxState| state.cut.way(chip.setup.get(), (cut.head(), len), find);
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
         let words = |in_buffer: usize| Words::Second(way.word | in_buffer as u64);
-        fill_cut(view, ours, (cut, from), way.fcs, words, &chip.publisher())
+        fill_cut(view, ours, (cut, from), way.fcs(), words, &chip.publisher())
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.
@@ -249,7 +253,7 @@ pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize
         chip.stats.received(frames - 1, len + FCS, way.group);
         chip.stats.received(1, last + FCS, way.group);
         let bytes = (frames - 1) * len as u64 + last as u64;
-        (bytes, way.in_buffer(last) <= way.small)
+        (bytes, way.is_small(way.in_buffer(last)))
     };
     let all = cut.count().checked_sub(from)?;
     let view = env.memory.view();

@@ -20,8 +20,8 @@ impl TxCsb {
         env: &Env,
         view: &'v View<'_>,
     ) -> Option<CsbPage<'v>> {
-        self.watch = Watch::Off;
         let page = chip.csb_page(env, view)?;
+        self.watch = Watch::Off;
         self.begin_with((chip, env), page)
     }
 

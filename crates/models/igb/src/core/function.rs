@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use datapath::counters::count;
-use datapath::{Generation, Waiters};
+use datapath::{Aligned, Generation, Waiters};
+use guest_mem::{Hot, LINE, Lines};
 use intel::RingPlace;
 use intel::rx::RunPlan;
 use intel::wake::WakeUp;
@@ -63,13 +64,47 @@ pub(crate) struct RunWay {
 }
 
 /// One function: its queues, its registers, its interrupts.
+///
+/// In this order, and so in each of its parts: what runs of frames touch lies together, for a thread that serves many NICs has none of
+/// it in its cache. `layout_tests` counts the lines.
+#[repr(C, align(64))]
 pub(crate) struct Function {
     pub file: File,
+    pub queues: Box<[Queue]>,
+    pub stats: Arc<Stats>,
     /// Of all that is neither a ring's tail nor its head.
     pub setup: Generation,
+    /// Transmit queues that the transmitter has to look at, bit by bit.
+    pub tx_rung: AtomicU32,
+    /// The transmit queue whose turn is next.
+    pub tx_next: AtomicU32,
+    /// Sent frames come straight back and the wire is cut off (PHY or RCTL.LBM).
+    pub loopback: AtomicBool,
+    /// Plain frames go in runs ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
+    /// test compares.
+    pub fast_path: bool,
+    /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
+    pub adapts: bool,
+    /// Something that no access changes is to be saved.
+    pub touched: AtomicBool,
+    /// What goes on after this process died.
+    pub kept: OnceLock<Kept>,
+    /// PCI COMMAND bit 2.
+    pub bus_master: AtomicBool,
+    /// STATUS.LU.
+    pub link_up: AtomicBool,
+    /// The guest has placed a receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
+    /// known to who goes on.
+    pub rx_hold: AtomicBool,
+    /// What wakes a sleeping guest, of a PF.
+    pub wake: WakeUp,
+    /// Senders that found no room.
+    pub waiters: Waiters,
     /// What it says about runs of received frames. Its lock is a leaf.
-    pub run: Mutex<RunPlan<RunWay>>,
-    /// And about segments of large frames.
+    pub run: Aligned<Mutex<RunPlan<RunWay>>>,
+    pub irq: Aligned<Mutex<Irq>>,
+    pub counters: Aligned<Counters>,
+    /// And about segments of large frames, as `run` does.
     pub cut: Mutex<RunPlan<RunWay>>,
     pub ids: &'static QueueIds,
     pub kind: FunctionKind,
@@ -77,43 +112,13 @@ pub(crate) struct Function {
     pub vfs: AtomicU32,
     /// The link's speed, of a PF: what rates of VFs are parts of, in Mbit/s.
     pub mbps: AtomicU32,
-    pub queues: Box<[Queue]>,
-    pub irq: Mutex<Irq>,
-    pub stats: Arc<Stats>,
     /// Those of a PF's VFs, which its port counts too.
     pub vf_stats: Vec<Arc<Stats>>,
     /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
     pub ptp: Mutex<Ptp>,
     /// Pauses of a PF's wire.
     pub flow: Flow,
-    pub counters: Counters,
-    /// What wakes a sleeping guest, of a PF.
-    pub wake: WakeUp,
-    /// PCI COMMAND bit 2.
-    pub bus_master: AtomicBool,
-    /// STATUS.LU.
-    pub link_up: AtomicBool,
-    /// Sent frames come straight back and the wire is cut off (PHY or RCTL.LBM).
-    pub loopback: AtomicBool,
-    /// Transmit queues that the transmitter has to look at, bit by bit.
-    pub tx_rung: AtomicU32,
-    /// The transmit queue whose turn is next.
-    pub tx_next: AtomicU32,
-    /// Senders that found no room.
-    pub waiters: Waiters,
-    /// What goes on after this process died.
-    pub kept: OnceLock<Kept>,
-    /// The guest has placed a receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
-    /// known to who goes on.
-    pub rx_hold: AtomicBool,
-    /// Something that no access changes is to be saved.
-    pub touched: AtomicBool,
     pub true_fcs: bool,
-    /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
-    pub adapts: bool,
-    /// Plain frames go in runs ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
-    /// test compares.
-    pub fast_path: bool,
 }
 
 impl Function {
@@ -135,18 +140,18 @@ impl Function {
             queues: (0..queues as u32).map(queue).collect(),
             file,
             setup: Generation::default(),
-            run: Mutex::default(),
+            run: Aligned::default(),
             cut: Mutex::default(),
             ids,
             kind,
             vfs: AtomicU32::new(0),
             mbps: AtomicU32::new(1000),
-            irq: Mutex::default(),
+            irq: Aligned::default(),
             stats: Arc::default(),
             vf_stats: Vec::new(),
             ptp: Mutex::default(),
             flow: Flow::default(),
-            counters: Counters::default(),
+            counters: Aligned::default(),
             wake: WakeUp::default(),
             bus_master: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
@@ -160,6 +165,22 @@ impl Function {
             true_fcs,
             adapts: false,
             fast_path: true,
+        }
+    }
+
+    /// What runs of frames of its first queues touch, and the words of their heads and tails.
+    pub(crate) fn add_hot(&self, hot: &mut Hot) {
+        hot.add(Lines::first(self, 2 * LINE));
+        hot.add(Lines::first(&*self.run, 2 * LINE));
+        hot.add(Lines::first(&*self.irq, 2 * LINE));
+        hot.add(Lines::first(&*self.counters, 2 * LINE));
+        hot.add(Lines::first(&*self.stats, 2 * LINE));
+        if let Some(queue) = self.queues.first() {
+            hot.add(Lines::of(queue));
+        }
+        for id in [self.ids.tdh, self.ids.rdh] {
+            let words = self.file.cell(id, 0);
+            words.into_iter().for_each(|word| hot.add(Lines::of(word)));
         }
     }
 

@@ -37,40 +37,43 @@ pub(crate) enum Way {
 /// The interrupts of one function. Always behind its lock, which is the innermost of the model:
 /// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that messages and
 /// the timer follow the causes in order.
+///
+/// In this order: what each run of frames looks at is first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Irq {
-    pub(crate) icr: u32,
-    pub(crate) ims: u32,
-    pub(crate) iam: u32,
     pub(crate) eicr: u32,
     pub(crate) eims: u32,
-    pub(crate) eiac: u32,
-    pub(crate) eiam: u32,
-    pub(crate) gpie: u32,
+    /// Bits of EICR that were set because something was sent, and those set by anything else.
+    pub(crate) of_sent: u32,
+    pub(crate) of_more: u32,
+    /// When moderation ends for what waits for it.
+    pub(crate) throttled: Option<Nanos>,
     /// Entries of IVAR, one per queue, and of IVAR_MISC.
     pub(crate) rx: [u8; 16],
     pub(crate) tx: [u8; 16],
     pub(crate) timer: u8,
     pub(crate) other: u8,
-    pub(crate) throttles: Throttles,
-    /// The shortest gap that a VF's PF leaves it.
-    pub(crate) least: Nanos,
-    /// Bits of EICR that were set because something was sent, and those set by anything else.
-    pub(crate) of_sent: u32,
-    pub(crate) of_more: u32,
     pub(crate) way: Way,
-    /// Messages there are; a vector beyond sends none.
-    pub(crate) messages: u16,
     /// Of a VF: GPIE is its PF's, and its extended causes are all there is.
     pub(crate) virtual_function: bool,
+    /// Messages there are; a vector beyond sends none.
+    pub(crate) messages: u16,
+    /// One message or pin: it is up, and the guest has been told.
+    pub(crate) line: bool,
     /// What of `ICR & IMS` has set its vector's bit already.
     pub(crate) reported: u32,
     /// Vectors of `EICR & EIMS` whose message has been sent.
     pub(crate) sent: u32,
-    /// One message or pin: it is up, and the guest has been told.
-    pub(crate) line: bool,
-    /// When moderation ends for what waits for it.
-    pub(crate) throttled: Option<Nanos>,
+    pub(crate) icr: u32,
+    pub(crate) ims: u32,
+    pub(crate) iam: u32,
+    pub(crate) eiac: u32,
+    pub(crate) eiam: u32,
+    pub(crate) gpie: u32,
+    /// The shortest gap that a VF's PF leaves it.
+    pub(crate) least: Nanos,
+    pub(crate) throttles: Throttles,
     /// When auto-negotiation ends.
     pub(crate) link: Option<Nanos>,
     /// When the transmitter is to look again: a pause ends.

@@ -15,21 +15,25 @@ pub(crate) const TAIL: u32 = 0xffff;
 pub(crate) const QUEUES_OF_PAGE: u32 = 4;
 
 /// One queue in each direction. Their locks are never held together.
+///
+/// In this order: what runs of frames touch is in two cache lines.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct Queue {
-    pub tx: Mutex<TxState>,
-    /// Held while frames are copied: with it nothing writes into the ring's buffers any more. Senders wait for it only so
-    /// long.
-    pub rx: BoundedLock<RxState>,
-    pub counts: QueueCounts,
     /// Where its tails are kept.
     pub tx_tail: Place,
     pub rx_tail: Place,
+    pub counts: QueueCounts,
+    /// Held while frames are copied: with it nothing writes into the ring's buffers any more. Senders wait for it only so
+    /// long.
+    pub rx: BoundedLock<RxState>,
+    pub tx: Mutex<TxState>,
 }
 
 /// What the statistics registers of a queue show (§8.18, PQGPRC and those behind it). They only
 /// grow.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct QueueCounts {
     pub rx_packets: AtomicU64,
     pub rx_octets: AtomicU64,
