@@ -2,6 +2,7 @@
 
 mod axis;
 mod labels;
+mod lanes;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -58,6 +59,9 @@ pub fn svg(plot: &Plot) -> String {
                 Shape::Lines { x, y, sets } => lines(&canvas, &plot.title, (x, y), sets),
                 Shape::Bars { unit, rows } => bars(&canvas, &plot.title, unit, rows),
                 Shape::Ratios { unit, rows } => ratios(&canvas, &plot.title, unit, rows),
+                Shape::Lanes { unit, lanes, spans } => {
+                    lanes::lanes(&canvas, &plot.title, unit, lanes, spans)
+                }
             })
             .and_then(|()| canvas.present());
         // Drawing into memory does not fail.

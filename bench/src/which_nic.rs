@@ -2,7 +2,7 @@
 
 mod bed;
 mod page;
-mod party;
+pub mod party;
 mod scene;
 
 use std::path::PathBuf;

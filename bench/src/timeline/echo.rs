@@ -100,7 +100,9 @@ fn request(id: u16, sequence: u16) -> [u8; LEN] {
     echo[4..6].copy_from_slice(&id.to_be_bytes());
     echo[6..8].copy_from_slice(&sequence.to_be_bytes());
     let words = echo.chunks_exact(2);
-    let sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum: u32 = words
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     echo[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     echo
