@@ -294,13 +294,17 @@ impl Wired {
         let (toml, cables) = card.toml(&lab, &all, wiring.switched, &lines);
         let daemon = Daemon::serve(&lab.path("host.toml"), &toml)?;
         let peer = Peer::plug(&cables)?;
+        if matches!(card, Card::Virtio | Card::VirtioVhost) {
+            peer.take_short_frames();
+        }
         let plugged = nics
             .iter()
             .fold(config, |config, nic| card.plug(&lab, config, nic));
-        let guest = match card {
-            // What its socket is called is a word on QEMU's command line.
-            Card::VirtioVhost => lab.rig.start(plugged)?,
-            _ => lab.rig.resume(plugged)?,
+        // What the socket is called is a word on QEMU's command line; and files of a guest may be libraries that its
+        // programs use already once it runs.
+        let guest = match card == Card::VirtioVhost || !plugged.files.is_empty() {
+            true => lab.rig.start(plugged)?,
+            false => lab.rig.resume(plugged)?,
         };
         if card.driver() == "r8169" {
             // It wants the PHY's driver before it comes.

@@ -131,7 +131,7 @@ impl Running<'_> {
     /// Ends it; returns what it said.
     fn end(self) -> String {
         let show = format!("ip link show {}", self.interface);
-        self.guest.run("pkill -INT xdp-bench").unwrap();
+        self.guest.run("kill -INT $(pidof xdp-bench)").unwrap();
         let said = self.guest.finish(&self.job, LONG).unwrap();
         let gone = format!("! {show} | grep -q xdp");
         self.guest.wait_for(&gone, LONG).unwrap();
