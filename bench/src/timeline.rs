@@ -51,7 +51,7 @@ struct Found {
     watched: Vec<f64>,
     alone: Vec<f64>,
     rounds: Vec<Vec<Passed>>,
-    /// The scheduler could be watched.
+    /// The scheduler was watched each time.
     called: bool,
     lost: u64,
 }
@@ -97,7 +97,7 @@ fn measure(
         watched: Vec::new(),
         alone: Vec::new(),
         rounds: Vec::new(),
-        called: false,
+        called: true,
         lost: 0,
     };
     let count = pings(options);
@@ -109,7 +109,7 @@ fn measure(
             if scheduler {
                 found.watched.extend(times);
                 found.rounds.extend(rounds);
-                found.called |= called;
+                found.called &= called;
                 found.lost += lost;
             } else {
                 found.alone.extend(times);

@@ -20,6 +20,8 @@ pub fn lanes(
     let left = room(lanes.iter().map(String::as_str));
     let mut chart = chart(canvas, title, axes, (unit, ""), left)?;
     let mut before: Option<(f64, f64)> = None;
+    // Where the last name above a box of each lane ends.
+    let mut above = vec![i32::MIN; lanes.len()];
     for span in spans {
         let y = middle(span.lane, lanes.len());
         let ink = colours(std::iter::once(span.whose))[0];
@@ -38,11 +40,17 @@ pub fn lanes(
             let words = letters(WHITE, Pos::new(HPos::Center, VPos::Center));
             let at = ((begin.0 + end.0) / 2, begin.1);
             canvas.draw(&Text::new(span.name.clone(), at, words))?;
-        } else if end.0 - begin.0 >= fine(1) as i32 {
+            continue;
+        }
+        let (middle, half) = ((begin.0 + end.0) / 2, width(&span.name) as i32 / 2);
+        let free = above
+            .get_mut(span.lane)
+            .filter(|free| **free < middle - half);
+        if let Some(free) = free.filter(|_| end.0 - begin.0 >= fine(1) as i32) {
+            *free = middle + half;
             let words = letters(INK, Pos::new(HPos::Center, VPos::Bottom));
             let top = chart.backend_coord(&(span.from, y + 0.3)).1;
-            let at = ((begin.0 + end.0) / 2, top);
-            canvas.draw(&Text::new(span.name.clone(), at, words))?;
+            canvas.draw(&Text::new(span.name.clone(), (middle, top), words))?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rig::{Daemon, Guest, GuestConfig, Netns, Rig};
 use rustix::process::Signal;
@@ -201,6 +201,14 @@ impl Bed {
         perf.arg(self.trace());
         perf.args(["-e", "sched:sched_waking", "-e", "sched:sched_switch"]);
         let perf = Daemon::start("perf", perf, self.scratch.path().join("perf.log")).ok()?;
+        // It writes the file's head when all is set up.
+        let until = Instant::now() + MOMENT / 4;
+        while fs::metadata(self.trace()).map_or(0, |file| file.len()) == 0 {
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         std::thread::sleep(Duration::from_millis(500));
         Some(perf)
     }

@@ -110,10 +110,15 @@ pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found]) -> Result<()> {
         bed.rig.qemu().version(),
         bed.seats.len()
     ));
-    if !found.iter().all(|found| found.called) {
-        page.text(
-            "`perf` could not watch the scheduler here: wake-ups of the worker are within *QEMU and guest*.",
-        );
+    let blind = found.iter().filter(|found| !found.called);
+    let blind: Vec<String> = blind
+        .map(|found| format!("{} ({})", found.title.replace('`', ""), way(found.from)))
+        .collect();
+    if !blind.is_empty() {
+        page.text(&format!(
+            "`perf` could not watch the scheduler here: wake-ups of the worker are within *QEMU and guest*. That is so of {}.",
+            blind.join(", ")
+        ));
     }
     summary(page, found);
     let mut raw = Vec::new();

@@ -7,6 +7,9 @@ use rig::paired::median;
 use super::stamps::{Stamp, Step, Wakes};
 use crate::stats::Summary;
 
+/// A turn that begins so many nanoseconds after its worker woke is what it woke for.
+const AT_ONCE: u64 = 10_000;
+
 /// Whose time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
@@ -150,6 +153,8 @@ impl Around<'_> {
                 stamp.step == Step::Woken
                     && stamp.thread == event.thread
                     && (from..=event.at).contains(&stamp.at)
+                    // What woke it may have been something else, and this came while it was awake.
+                    && event.at - stamp.at < AT_ONCE
             });
             slept = woken.is_some();
             let call = woken.and_then(|woken| {

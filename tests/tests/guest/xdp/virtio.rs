@@ -115,9 +115,8 @@ fn run<'g>(guest: &'g Guest, rig: &Rig, what: &str, interfaces: &[&str]) -> Runn
     let job = guest.spawn(&format!("/{bench} {what} {words}")).unwrap();
     let interface = interfaces[0].to_owned();
     let show = format!("ip link show {interface}");
-    guest
-        .wait_for(&format!("{show} | grep -q xdp"), LONG)
-        .unwrap();
+    let there = guest.wait_for(&format!("{show} | grep -q xdp"), LONG);
+    there.unwrap_or_else(|why| panic!("{why}: {:?}", guest.finish(&job, LONG)));
     let link = guest.run(&show).unwrap();
     assert!(!link.contains("xdpgeneric"), "in the driver: {link}");
     Running {
@@ -315,8 +314,9 @@ fn two_lans(lab: &Lab, card: Card) -> (Daemon, Peer, Peer) {
 
 #[test]
 #[ignore = "long: more packages, another kernel"]
-fn long_af_xdp_in_zero_copy_mode_works_on_a_virtio_net() {
-    // Over vhost-user it is QEMU that would have to offer ACCESS_PLATFORM.
+fn long_af_xdp_in_zero_copy_mode_receives_on_a_virtio_net() {
+    // Over vhost-user it is QEMU that would have to offer ACCESS_PLATFORM. To send, the driver has its device read a header
+    // of its own, and when it is a module it gives an address that is none of the guest's memory.
     af_xdp(Card::Virtio, Kernel::Newest, Copies::Zero);
 }
 
@@ -345,6 +345,8 @@ fn af_xdp(card: Card, kernel: Kernel, copies: Copies) {
     let zero = sockets.contains("zc:1");
     assert_eq!(zero, copies == Copies::Zero, "{sockets}");
     receives(&daemon, &pmd, &mut peer, 3000);
-    swaps(&daemon, &pmd, &mut peer, 20_000);
+    if copies == Copies::One {
+        swaps(&daemon, &pmd, &mut peer, 20_000);
+    }
     println!("{}", daemon.counters().unwrap());
 }
