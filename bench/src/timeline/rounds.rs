@@ -125,7 +125,15 @@ impl Around<'_> {
                 Step::Write => format!("{} written", (self.name)(stamp.number)),
                 Step::Other => "other message".to_owned(),
                 Step::Answered => "answered".to_owned(),
-                Step::Interrupt => "frame in guest memory".to_owned(),
+                // Or the driver is told of something else: that its frame was sent.
+                Step::Interrupt => match events.last() {
+                    Some(Event {
+                        step: Step::Arrives,
+                        thread,
+                        ..
+                    }) if *thread == stamp.thread => "frame in guest memory".to_owned(),
+                    _ => "interrupt raised".to_owned(),
+                },
                 Step::Signalled => "interrupt's eventfd written".to_owned(),
                 Step::Leaves => "frame ready for the TAP".to_owned(),
                 Step::Left => "frame written".to_owned(),

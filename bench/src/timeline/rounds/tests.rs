@@ -78,7 +78,8 @@ fn a_round_trip_of_the_host_is_cut_into_steps_with_their_owners() {
 fn round_trips_of_the_guest_are_told_apart_by_silence() {
     let later = |by: u64| -> String {
         let one = "1 worker-0 turn 0\n2 worker-0 write 14360\n3 worker-0 answered 0\n4 worker-0 leaves 1\n\
-                   9 worker-0 left 1\n10 worker-0 port 0\n11 worker-0 arrives 1\n12 worker-0 interrupt 0\n";
+                   9 worker-0 left 1\n9 worker-0 interrupt 1\n10 worker-0 port 0\n11 worker-0 arrives 1\n\
+                   12 worker-0 interrupt 0\n";
         let shift = |line: &str| {
             let (at, rest) = line.split_once(' ').unwrap();
             format!("{} {rest}\n", at.parse::<u64>().unwrap() + by)
@@ -93,6 +94,8 @@ fn round_trips_of_the_guest_are_told_apart_by_silence() {
     assert_eq!(rounds[0], rounds[1]);
     assert_eq!(rounds[0].iter().map(|p| p.took).sum::<u64>(), 11);
     assert_eq!(rounds[0][3].whose, Whose::Host, "within the write");
+    let of_interrupts = [4, 7].map(|at| rounds[0][at].what.as_str());
+    assert_eq!(of_interrupts, ["interrupt raised", "frame in guest memory"]);
 }
 
 #[test]
