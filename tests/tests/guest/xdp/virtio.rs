@@ -32,14 +32,6 @@ fn long_an_xdp_program_sends_every_frame_back_on_a_virtio_net_of_linux_6_1() {
 }
 
 #[test]
-#[ignore = "long: more packages, another kernel"]
-fn long_an_xdp_program_sends_every_frame_back_on_a_virtio_net_of_the_newest_linux() {
-    DOORS
-        .into_iter()
-        .for_each(|door| sends_back(door, Kernel::Newest));
-}
-
-#[test]
 #[ignore = "long: more packages"]
 fn long_an_xdp_program_drops_every_frame_on_a_virtio_net() {
     DOORS
