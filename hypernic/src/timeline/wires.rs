@@ -9,7 +9,7 @@ use model::{Interrupts, Pme};
 use port::answer::Prompt;
 use port::{Inlet, InletStatus, Interest, Kind};
 
-use super::{Step, is_on, mark};
+use super::ring::{Step, is_on, mark};
 
 /// Which way frames go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
