@@ -291,7 +291,7 @@ fn ratios(canvas: &Canvas<'_>, title: &str, unit: &str, rows: &[Row]) -> Drawn {
     Ok(())
 }
 
-/// A timeline: a lane for each place, a box for what happens there. Boxes of one place in turn have their names, where there is room for them.
+/// A timeline: a lane for each place, a box for what happens there, with its name where there is room.
 fn lanes(canvas: &Canvas<'_>, title: &str, unit: &str, lanes: &[String], spans: &[Span]) -> Drawn {
     let last = spans.iter().map(|span| span.to).fold(0.0, f64::max);
     let axes = (Axis::linear(last), Axis::rows(lanes));

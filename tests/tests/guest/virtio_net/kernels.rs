@@ -109,10 +109,10 @@ fn rings_queues_and_interrupts_of_a_virtio_net_change(card: Card, kernel: Kernel
                     _ => "not supported",
                 };
                 let lacks = why.contains("not supported") || why.contains(other);
-                assert!(
-                    card == Card::VirtioVhost && lacks,
-                    "{option} {words}: {why}"
-                );
+                // The guest's ethtool is newer than this kernel, which refuses what it does not know of.
+                let newer = option == "-X" && kernel == Kernel::Oldest;
+                let expected = newer || card == Card::VirtioVhost && lacks;
+                assert!(expected, "{option} {words}: {why}");
                 println!("{card:?} {option} {words}: not supported");
             }
         }
@@ -126,7 +126,8 @@ fn rings_queues_and_interrupts_of_a_virtio_net_change(card: Card, kernel: Kernel
     assert!(done.contains(&"-L"), "{done:?}");
     if card == Card::Virtio {
         let options = ["-G", "-C", "-X"].map(|option| done.contains(&option));
-        assert_eq!(options, [true; 3], "{done:?}");
+        let all = [true, true, kernel != Kernel::Oldest];
+        assert_eq!(options, all, "{done:?}");
         assert!(counters.nic("n0", "queue_resets") >= 4, "{counters}");
     }
     ends_well(&wired);
