@@ -39,6 +39,7 @@ mod send;
 mod spec;
 mod sriov;
 mod stats;
+mod timeline;
 mod traffic;
 mod under_kvm;
 mod vfs;
@@ -73,7 +74,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 15] = [
+const MODULES: [Module; 16] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -159,6 +160,12 @@ const MODULES: [Module; 15] = [
         run: e1000_vs_qemu::run,
     },
     Module {
+        name: "timeline",
+        about: "where a round trip's time goes: each step of ours, of QEMU and the guest, and of the host, on a time axis",
+        estimate: timeline::estimate,
+        run: timeline::run,
+    },
+    Module {
         name: "papers",
         about: "the tables and figures of the thesis, of ANCS 2013 and of nic-emu, theirs beside ours, counts per packet",
         estimate: papers::estimate,
@@ -186,6 +193,8 @@ fn main() -> ExitCode {
         send::run(&send.to, send.payload, send.pps, send.seconds)
     } else if words.get(1).is_some_and(|w| w == "load") {
         load::run(&load::Load::parse_from(&words[1..]))
+    } else if words.get(1).is_some_and(|w| w == timeline::echo::WORD) {
+        timeline::echo::run(&timeline::echo::Echoes::parse_from(&words[1..]))
     } else if words.get(1).is_some_and(|w| w == lines::WORD) {
         lines::run(words.get(2).and_then(|w| w.to_str()))
     } else if words.get(1).is_some_and(|w| w == hot::WORD) {

@@ -59,6 +59,30 @@ pub enum Shape {
         /// From top to bottom.
         rows: Vec<Row>,
     },
+    /// What happens where, one after the other.
+    Lanes {
+        /// What the horizontal axis measures.
+        unit: String,
+        /// The places, from top to bottom.
+        lanes: Vec<String>,
+        /// From left to right.
+        spans: Vec<Span>,
+    },
+}
+
+/// Something that happens at a place for a time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// Written into it where there is room.
+    pub name: String,
+    /// Which lane it is in, from 0 at the top.
+    pub lane: usize,
+    /// Whose it is.
+    pub whose: Whose,
+    /// When it begins.
+    pub from: f64,
+    /// When it ends.
+    pub to: f64,
 }
 
 /// An axis.
@@ -196,6 +220,19 @@ pub fn bars(name: &str, title: &str, unit: &str, rows: Vec<Bar>) -> Plot {
         shape: Shape::Bars {
             unit: unit.to_owned(),
             rows,
+        },
+    }
+}
+
+/// A timeline.
+pub fn lanes(name: &str, title: &str, unit: &str, lanes: &[&str], spans: Vec<Span>) -> Plot {
+    Plot {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        shape: Shape::Lanes {
+            unit: unit.to_owned(),
+            lanes: lanes.iter().map(|lane| (*lane).to_owned()).collect(),
+            spans,
         },
     }
 }

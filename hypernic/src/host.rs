@@ -40,7 +40,7 @@ use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
 use crate::worker::{Pulses, Workers};
-use crate::{fds, ports, quarantine};
+use crate::{fds, ports, quarantine, timeline};
 
 /// Everything that runs. NICs and ports may come and go while it does.
 pub struct Host {
@@ -251,7 +251,7 @@ impl Host {
                 message,
             })?;
         }
-        let toward_guest = capture.toward_guest(new.sink());
+        let toward_guest = timeline::arrives(capture.toward_guest(new.sink()));
         let wire = self
             .wire(config, member.as_ref(), &toward_guest)
             .map_err(|message| port_error(config, message))?;
@@ -264,7 +264,7 @@ impl Host {
             ),
             None => wire.sink,
         };
-        let toward_wire = capture.toward_wire(out);
+        let toward_wire = timeline::leaves(capture.toward_wire(out));
 
         let arrived = self.left.take(&config.name);
         let live = Arc::clone(&self.live);

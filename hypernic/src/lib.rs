@@ -35,6 +35,7 @@ pub mod sandbox;
 pub mod spec;
 mod tenants;
 pub mod time;
+pub mod timeline;
 pub mod top;
 mod transport;
 pub mod upgrade;

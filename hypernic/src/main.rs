@@ -16,7 +16,7 @@ use hypernic::left::AllLeft;
 use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
-use hypernic::{complete, external, fds, hints, report, sandbox, upgrade, user_networks};
+use hypernic::{complete, external, fds, hints, report, sandbox, timeline, upgrade, user_networks};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -50,6 +50,13 @@ fn main() -> ExitCode {
         _ => AllLeft::default(),
     };
     fds::remember_keeper();
+    // Its file is made before, too.
+    if let Err(error) = timeline::begin() {
+        eprintln!(
+            "hypernic: cannot make the file of {}: {error}",
+            timeline::FILE
+        );
+    }
     // A sandbox would let it reach some of these sockets and not others.
     let manager = match &job {
         Ok(Job::Serve(_, false)) => Manager::of_environment(),
@@ -200,7 +207,10 @@ fn serve(
     let mut upgrades = false;
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => print_counters(&host.read(), control.as_ref().map(Server::counters), format),
+            SIGUSR1 => {
+                timeline::write();
+                print_counters(&host.read(), control.as_ref().map(Server::counters), format);
+            }
             // A terminal that closes must not take every guest's NIC with it.
             SIGHUP if config.file.is_none() => {
                 tracing::info!("SIGHUP: ignored; there is no configuration file to read again");
@@ -230,6 +240,7 @@ fn serve(
         return upgrade::hand_over(host);
     }
     manager.stopping();
+    timeline::write();
     let_go(&host.read(), &mut signals);
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);

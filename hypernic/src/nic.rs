@@ -33,6 +33,7 @@ use self::vhost::{Alarm, CallWires, VhostDoor};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::report::Section;
+use crate::timeline;
 use crate::worker::{ASKED, OTHERS, Served, Task, Turn, WOKEN};
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
@@ -114,7 +115,7 @@ impl NewNic {
         let irq = server.interrupts();
         let env = Env {
             memory: server.memory(),
-            irq: Arc::new(Wires(irq.clone())),
+            irq: timeline::interrupts(Wires(irq.clone())),
             clock,
             timer: Arc::clone(&task) as Arc<dyn model::Timer>,
         };
@@ -151,7 +152,7 @@ impl NewNic {
         let alarm = Arc::new(Alarm::new(&task, &clock));
         let env = Env {
             memory: server.memory(),
-            irq: Arc::new(CallWires(server.calls())),
+            irq: timeline::interrupts(CallWires(server.calls())),
             clock,
             timer: Arc::clone(&alarm) as Arc<dyn model::Timer>,
         };

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use rig::{Guest, GuestConfig};
+use rig::{Guest, GuestConfig, Netdev, Nic};
+use serde_json::json;
 
 use crate::daemon::{Daemon, binary};
 use crate::error::{Error, Result};
@@ -35,6 +36,10 @@ pub enum Card {
     R8169,
     /// An RTL8168H.
     R8168H,
+    /// A virtio-net over vfio-user, with a pair of queues for each of the guest's processors.
+    Virtio,
+    /// The same over vhost-user: the registers are QEMU's.
+    VirtioVhost,
 }
 
 impl Card {
@@ -46,6 +51,7 @@ impl Card {
             Self::Igb => "igb",
             Self::IgbVf => "igbvf",
             Self::R8169 | Self::R8168H => "r8169",
+            Self::Virtio | Self::VirtioVhost => "virtio_net",
         }
     }
 
@@ -56,6 +62,26 @@ impl Card {
             Self::IgbVf => format!("p0{socket}"),
             _ => socket.to_owned(),
         }
+    }
+
+    /// The guest with one NIC more, behind the socket of this name.
+    #[must_use]
+    pub fn plug(self, lab: &Lab, config: GuestConfig, nic: &str) -> GuestConfig {
+        if self != Self::VirtioVhost {
+            return config.nic(lab.nic(nic));
+        }
+        let pairs = config.smp;
+        let front = format!("front-{nic}");
+        let netdev = json!({"type": "vhost-user", "chardev": front, "queues": pairs});
+        let device = Nic::qemu(nic, "virtio-net-pci", Some(Netdev::Json(netdev)))
+            .mac(&mac(nic))
+            .rom("")
+            .property("packed", json!(true))
+            .property("mq", json!(pairs > 1))
+            .property("vectors", json!(2 * pairs + 2));
+        let path = lab.socket(nic);
+        let socket = format!("socket,id={front},path={},reconnect-ms=100", path.display());
+        config.nic(device).args(["-chardev".to_owned(), socket])
     }
 
     /// The daemon's configuration for these NICs, and their cables: one each, or that of their chip.
@@ -80,6 +106,7 @@ impl Card {
             Self::I82545 => "82545em",
             Self::R8169 => "r8168",
             Self::R8168H => "r8168h",
+            Self::Virtio | Self::VirtioVhost => "virtio-net",
             _ => "e1000",
         };
         for nic in nics {
@@ -256,13 +283,29 @@ impl Wired {
         } = wiring;
         let lab = Lab::open(if spare.is_empty() { 1 } else { 2 })?;
         let all = [nics, spare].concat();
-        let (toml, cables) = card.toml(&lab, &all, wiring.switched, wiring.lines);
+        let lines = match card {
+            Card::Virtio => format!("queue-pairs = {}\n{}", config.smp, wiring.lines),
+            Card::VirtioVhost => format!(
+                "queue-pairs = {}\ntransport = \"vhost-user\"\n{}",
+                config.smp, wiring.lines
+            ),
+            _ => wiring.lines.to_owned(),
+        };
+        let (toml, cables) = card.toml(&lab, &all, wiring.switched, &lines);
         let daemon = Daemon::serve(&lab.path("host.toml"), &toml)?;
         let peer = Peer::plug(&cables)?;
-        let config = nics
+        if matches!(card, Card::Virtio | Card::VirtioVhost) {
+            peer.take_short_frames();
+        }
+        let plugged = nics
             .iter()
-            .fold(config, |config, nic| config.nic(lab.nic(nic)));
-        let guest = lab.rig.resume(config)?;
+            .fold(config, |config, nic| card.plug(&lab, config, nic));
+        // What the socket is called is a word on QEMU's command line; and files of a guest may be libraries that its
+        // programs use already once it runs.
+        let guest = match card == Card::VirtioVhost || !plugged.files.is_empty() {
+            true => lab.rig.start(plugged)?,
+            false => lab.rig.resume(plugged)?,
+        };
         if card.driver() == "r8169" {
             // It wants the PHY's driver before it comes.
             guest.run("mp realtek")?;

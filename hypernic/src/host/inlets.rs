@@ -9,6 +9,7 @@ use program::log::Limit;
 
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::timeline::Seen;
 
 /// Starts a thread that passes what arrives at a port to `to`, and `linked` whether its link is up. In the
 /// log the port is `shown`. It waits at the gate, if there is one.
@@ -20,6 +21,7 @@ pub(super) fn inlet(
     linked: impl Fn(bool) + Send + 'static,
     gate: Option<&Arc<Gate>>,
 ) -> Result<InletThread, Error> {
+    let source = Seen::wrap(source);
     let source = match gate {
         Some(gate) => gate.hold(source),
         None => source,

@@ -15,6 +15,7 @@ use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
 use super::lifeline::{Found, Granted, Line, Saved};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
+use crate::timeline::{Accesses, Step};
 use crate::worker::TRIED;
 
 /// The model's interrupt pins, wired to the server's eventfds.
@@ -57,6 +58,8 @@ struct Board {
     link: bool,
     /// What its chip knows of it.
     granted: Option<Box<dyn Granted>>,
+    /// Accesses of this turn.
+    seen: Accesses,
 }
 
 impl VfioDoor {
@@ -78,6 +81,7 @@ impl VfioDoor {
             pci: PciState::default(),
             link: true,
             granted,
+            seen: Accesses::default(),
         };
         let found = lasts.then(|| Found::of(&board.engine.name)).flatten();
         let mut door = Self {
@@ -157,6 +161,7 @@ impl Door for VfioDoor {
         let look = self.looks.next(calls);
         let board = &mut self.board;
         let progress = self.server.process_after(look, board, MESSAGE_BUDGET)?;
+        board.seen.turn_ends(progress.messages);
         if let Some(hint) = &board.engine.sink.hint {
             hint.follow(self.server.bell());
         }
@@ -275,10 +280,12 @@ impl Door for VfioDoor {
 
 impl Device for Board {
     fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.seen.access(Step::Read, bar, offset);
         self.control.read(&self.engine.env, bar, offset, data);
     }
 
     fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.seen.access(Step::Write, bar, offset);
         self.control.write(&self.engine.env, bar, offset, data);
     }
 
@@ -374,6 +381,7 @@ impl Device for Board {
     }
 
     fn work(&mut self) -> ServerWork {
+        self.seen.answered();
         if let Some(nvm) = &self.nvm
             && let Some(image) = self.control.take_nvm()
         {

@@ -4,6 +4,7 @@ use model::Nanos;
 
 use super::task::{Member, Turn, WorkerHandle};
 use super::waits::add;
+use crate::timeline::{self, Step};
 
 /// Of one worker.
 pub(super) struct Account {
@@ -43,5 +44,6 @@ impl Account {
     /// It slept until now.
     pub fn awoke(&mut self, now: Nanos) {
         self.told = now;
+        timeline::mark_at(now, Step::Woken);
     }
 }

@@ -9,7 +9,7 @@ use smoltcp::wire::{
 const FCS: usize = 4;
 
 /// The shortest frame without its check sequence (IEEE 802.3 §4A.2.3.2.4).
-const SHORTEST: usize = 60;
+pub(super) const SHORTEST: usize = 60;
 
 /// What went one way, in the categories of a NIC's statistics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

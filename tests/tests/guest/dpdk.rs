@@ -253,7 +253,7 @@ fn drain(
 }
 
 /// A frame of the peer for the guest's NIC: its number, and bytes that follow from it.
-fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
+pub(crate) fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
     // Every length from 60 to 1514, in no regular order.
     let length = 60 + number * 7919 % 1455;
     let mut frame = vec![number as u8; length];
@@ -378,29 +378,60 @@ pub(crate) fn swaps<C: Console>(daemon: &Daemon, pmd: &TestPmd<C>, peer: &mut Pe
 
 /// Sends frames to the guest, which come back in order, unchanged but for their addresses; so many a second.
 pub(crate) fn come_back(daemon: &Daemon, peer: &mut Peer, frames: usize) -> f64 {
+    through(daemon, &mut Ends::One(peer), frames)
+}
+
+/// Every frame that is sent to the guest leaves it by another NIC, as it would come back, in order; returns how many a
+/// second did.
+pub(crate) fn arrive(daemon: &Daemon, near: &mut Peer, far: &mut Peer, frames: usize) -> f64 {
+    through(daemon, &mut Ends::Two(near, far), frames)
+}
+
+/// Where frames for the guest are sent from, and where they come to.
+enum Ends<'p> {
+    One(&'p mut Peer),
+    Two(&'p mut Peer, &'p mut Peer),
+}
+
+impl Ends<'_> {
+    fn near(&mut self) -> &mut Peer {
+        match self {
+            Self::One(peer) | Self::Two(peer, _) => peer,
+        }
+    }
+
+    fn far(&mut self) -> &mut Peer {
+        match self {
+            Self::One(peer) | Self::Two(_, peer) => peer,
+        }
+    }
+}
+
+fn through(daemon: &Daemon, ends: &mut Ends<'_>, frames: usize) -> f64 {
     let before = daemon.counters().unwrap();
-    let (ours, guest) = (peer.mac(), guest_mac());
+    let (ours, guest) = (ends.near().mac(), guest_mac());
     let start = Instant::now();
     let (mut sent, mut back, mut last) = (0, 0, Instant::now());
     while back < frames {
         while sent < frames && sent - back < WINDOW {
             let frame = numbered(guest, ours, sent);
-            sent += peer.send(&[&frame], &TxOpts::default()).unwrap();
+            sent += ends.near().send(&[&frame], &TxOpts::default()).unwrap();
         }
-        peer.reclaim().unwrap();
+        ends.near().reclaim().unwrap();
         let old = back;
-        peer.poll_rx(WINDOW, |frame| {
-            let (got, wanted) = (frame.to_vec(), numbered(ours, guest, back));
-            assert!(
-                got == wanted,
-                "frame {back} changed, or came out of order: {} bytes, {:02x?}",
-                got.len(),
-                &got[..got.len().min(60)]
-            );
-            back += 1;
-        })
-        .unwrap();
-        peer.refill_rx().unwrap();
+        ends.far()
+            .poll_rx(WINDOW, |frame| {
+                let (got, wanted) = (frame.to_vec(), numbered(ours, guest, back));
+                assert!(
+                    got == wanted,
+                    "frame {back} changed, or came out of order: {} bytes, {:02x?}",
+                    got.len(),
+                    &got[..got.len().min(60)]
+                );
+                back += 1;
+            })
+            .unwrap();
+        ends.far().refill_rx().unwrap();
         if back > old {
             last = Instant::now();
         } else {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Daemon, LONG, Lab, binary, mac};
+use hypernic_tests::{Card, Daemon, LONG, Lab, Launch, binary, mac};
 use rig::{Boot, Guest, GuestConfig, Kernel};
 use serde_json::json;
 
@@ -45,6 +45,11 @@ enum How {
 
 /// The second kernel starts while frames come and go, finds the NIC as the first one left it, and uses it.
 fn another_kernel_takes_the_nic_over(model: &str, driver: &str, how: How) {
+    another_kernel_takes_over(model, driver, how, None);
+}
+
+/// The same with a NIC that is plugged in so.
+fn another_kernel_takes_over(model: &str, driver: &str, how: How, card: Option<Card>) {
     let lab = lab();
     let start = Instant::now();
     let image = lab.rig.image(Kernel::Stable).unwrap();
@@ -52,13 +57,22 @@ fn another_kernel_takes_the_nic_over(model: &str, driver: &str, how: How) {
     let kexec = tools.find("kexec").expect("kexec-tools has it");
     let kexec = kexec.strip_prefix(tools.dir()).unwrap();
     let mut config = GuestConfig::new("kexec")
-        .nic(lab.nic("n0").rom(""))
         .file("boot/vmlinuz", 0o644, fs::read(image.bzimage()).unwrap())
         .file("boot/initrd", 0o644, fs::read(image.initramfs()).unwrap())
         .boot(linux(CRASH));
     config.mem_mib = 1024;
     config.files.extend(tools.files(&[kexec]).unwrap());
-    let daemon = lab.run_of(model, "n0", "user").unwrap();
+    let daemon = Launch::new()
+        .unwrap()
+        .args(lab.run_args_of(model, "n0", "user"));
+    let (daemon, config) = match card {
+        None => (daemon, config.nic(lab.nic("n0").rom(""))),
+        Some(card) => {
+            let door = ["--transport", "vhost-user"];
+            (daemon.args(door), card.plug(&lab, config, "n0"))
+        }
+    };
+    let daemon = daemon.start().unwrap();
     let guest = lab.rig.start(config).unwrap();
     works(&guest, driver);
     let kexec = format!("/{}", kexec.display());
@@ -85,7 +99,7 @@ fn another_kernel_takes_the_nic_over(model: &str, driver: &str, how: How) {
     works(&guest, driver);
     assert!(!daemon.log().contains("VMM gone"), "{}", daemon.log());
     println!(
-        "{model} {how:?}: {:.0} s\n{}",
+        "{model} {card:?} {how:?}: {:.0} s\n{}",
         start.elapsed().as_secs_f64(),
         daemon.counters().unwrap()
     );
@@ -103,6 +117,23 @@ fn long_a_kernel_started_by_kexec_takes_the_82540em_over() {
 fn long_a_kernel_started_by_kexec_takes_the_82576_over() {
     another_kernel_takes_the_nic_over("82576", "igb", How::Jump);
     another_kernel_takes_the_nic_over("82576", "igb", How::Crash);
+}
+
+#[test]
+#[ignore = "long: boots four kernels"]
+fn long_a_kernel_started_by_kexec_takes_a_virtio_net_over() {
+    another_kernel_takes_the_nic_over("virtio-net", "virtio_net", How::Jump);
+    another_kernel_takes_the_nic_over("virtio-net", "virtio_net", How::Crash);
+}
+
+/// Its registers are QEMU's: rings that stop are all that hypernic sees of the change.
+#[test]
+#[ignore = "long: boots four kernels"]
+fn long_a_kernel_started_by_kexec_takes_a_virtio_net_over_vhost_user_over() {
+    let card = Some(Card::VirtioVhost);
+    for how in [How::Jump, How::Crash] {
+        another_kernel_takes_over("virtio-net", "virtio_net", how, card);
+    }
 }
 
 /// Every buffer is mapped for the NIC when it is handed over, and unmapped when it comes back: the VMM tells hypernic of

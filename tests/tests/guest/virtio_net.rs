@@ -1,5 +1,7 @@
 //! Stock Linux and its own virtio_net driver on our virtio-net. Times are printed, never asserted.
 
+mod kernels;
+
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
 use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, host, mac};
 use rig::{Boot, Guest, GuestConfig};

@@ -1,11 +1,13 @@
 //! XDP in the guest: programs that run in the stock drivers' receive path, and sockets that lend the NIC the buffers of
 //! a program. testpmd sits on such a socket instead of on the NIC. Rates are printed, never asserted.
 
+mod virtio;
+
 use std::path::Path;
 
 use hypernic_tests::guests;
 use hypernic_tests::{LONG, Lab, mac};
-use rig::{GuestConfig, Kernel, Root};
+use rig::{GuestConfig, Kernel, Rig, Root};
 
 use super::dpdk::{Device, TestPmd, come_back, lan, receives, swaps};
 
@@ -41,6 +43,30 @@ fn add(config: &mut GuestConfig, tools: &Root, program: &str) {
     }
 }
 
+/// What testpmd needs for a socket in front of a driver, and what tells of sockets.
+fn add_driver(config: &mut GuestConfig, rig: &Rig, kernel: Kernel) {
+    let tools = rig.packages("xdp", &PACKAGES).unwrap();
+    add(config, &tools, DRIVER);
+    let ss = rig.root().files(&[Path::new("usr/bin/ss")]).unwrap();
+    config.files.extend(ss);
+    let diag = rig.modules(kernel, &["xsk_diag"]).unwrap();
+    config.files.extend(diag);
+}
+
+/// Where xdp-bench is in the guest.
+fn tool(rig: &Rig) -> String {
+    let tools = rig.packages("xdp", &PACKAGES).unwrap();
+    let bench = tools.find("xdp-bench").expect("xdp-tools has it");
+    let bench = bench.strip_prefix(tools.dir()).unwrap();
+    bench.to_string_lossy().into_owned()
+}
+
+/// xdp-bench.
+fn add_tools(config: &mut GuestConfig, rig: &Rig) {
+    let tools = rig.packages("xdp", &PACKAGES).unwrap();
+    add(config, &tools, &tool(rig));
+}
+
 /// testpmd on a socket in front of the stock igb.
 fn af_xdp(kernel: Kernel, copies: Copies) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
@@ -49,12 +75,7 @@ fn af_xdp(kernel: Kernel, copies: Copies) {
     let rig = &lab.rig;
     rig.image(kernel).unwrap();
     let mut config = TestPmd::guest(&lab).kernel(kernel);
-    let tools = rig.packages("xdp", &PACKAGES).unwrap();
-    add(&mut config, &tools, DRIVER);
-    let ss = rig.root().files(&[Path::new("usr/bin/ss")]).unwrap();
-    config.files.extend(ss);
-    let diag = rig.modules(kernel, &["xsk_diag"]).unwrap();
-    config.files.extend(diag);
+    add_driver(&mut config, rig, kernel);
     let guest = rig.start(config).unwrap();
     guest
         .run("mp igb && mp xsk_diag && mount -t bpf b /sys/fs/bpf")
@@ -93,11 +114,9 @@ fn long_af_xdp_in_zero_copy_mode_works_on_the_82576() {
 fn an_xdp_program_sends_back(model: &'static str, driver: &str, mode: &str) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let (daemon, mut peer) = lan(&lab, Device::Nic(model));
-    let tools = lab.rig.packages("xdp", &PACKAGES).unwrap();
     let mut config = GuestConfig::new("xdp").nic(lab.nic("n0").rom(""));
-    let bench = tools.find("xdp-bench").expect("xdp-tools has it");
-    let bench = bench.strip_prefix(tools.dir()).unwrap().to_string_lossy();
-    add(&mut config, &tools, &bench);
+    add_tools(&mut config, &lab.rig);
+    let bench = tool(&lab.rig);
     let guest = lab.rig.start(config).unwrap();
     let load = format!("mp {driver} && mount -t bpf b /sys/fs/bpf");
     guest.run(&load).unwrap();

@@ -6,3 +6,4 @@ mod control;
 mod csb;
 mod doorbells;
 mod e1000;
+mod timeline;

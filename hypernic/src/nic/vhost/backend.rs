@@ -31,7 +31,9 @@ const HIDDEN: u64 = feature::CTRL_VQ
     | feature::VQ_NOTF_COAL
     | feature::STATUS
     | feature::SPEED_DUPLEX
-    | feature::NOTIFICATION_DATA;
+    | feature::NOTIFICATION_DATA
+    // The protocol has no message for it, and QEMU tells a back end nothing of it: the device would go on with the old ring.
+    | feature::RING_RESET;
 
 /// What only the front end obeys.
 const FRONT_ENDS: u64 = feature::MTU | feature::GUEST_ANNOUNCE;
