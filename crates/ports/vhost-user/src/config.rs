@@ -36,6 +36,8 @@ pub struct VhostUserConfig {
     pub endpoint: Endpoint,
     /// Pairs of rings, at most [`MAX_PAIRS`]. A back end that has fewer is used with those.
     pub pairs: usize,
+    /// Packed rings, if the back end has them.
+    pub packed: bool,
     /// How long senders wait for a peer that takes nothing before their frames are dropped.
     pub patience: Duration,
     /// First pause before connecting again; doubles up to [`VhostUserConfig::retry_max`].
@@ -45,11 +47,12 @@ pub struct VhostUserConfig {
 }
 
 impl VhostUserConfig {
-    /// The defaults: one pair, half a second of patience, 20 ms to 2 s between attempts.
+    /// The defaults: one pair, packed rings, half a second of patience, 20 ms to 2 s between attempts.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             pairs: 1,
+            packed: true,
             patience: Duration::from_millis(500),
             retry_min: Duration::from_millis(20),
             retry_max: Duration::from_secs(2),

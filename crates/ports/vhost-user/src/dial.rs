@@ -9,7 +9,7 @@ use port::Bell;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::config::{Endpoint, VhostUserError};
-use crate::session::{self, Failed, Session};
+use crate::session::{self, Failed, Session, Wanted};
 
 /// Where connections come from.
 pub enum Source {
@@ -74,15 +74,15 @@ struct Slot {
 }
 
 impl Dialing {
-    /// Begins on this connection, with at most so many pairs.
-    pub fn start(socket: OwnedFd, pairs: usize) -> std::io::Result<Self> {
+    /// Begins on this connection.
+    pub fn start(socket: OwnedFd, wanted: Wanted) -> std::io::Result<Self> {
         let slot = Arc::new(Slot {
             result: Mutex::default(),
             done: Bell::new()?,
         });
         let theirs = Arc::clone(&slot);
         threads::spawn("vhost-user dial", move || {
-            let result = session::begin(socket, pairs);
+            let result = session::begin(socket, wanted);
             *theirs.result.lock() = Some(result);
             theirs.done.ring();
         })?;

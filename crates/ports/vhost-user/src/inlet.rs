@@ -14,7 +14,7 @@ use crate::count;
 use crate::dial::{Attempt, Dialing, Source};
 use crate::receive::In;
 use crate::ring::Broken;
-use crate::session::Session;
+use crate::session::{Session, Wanted};
 use crate::shared::{Out, Shared};
 
 /// Between two lines for the log.
@@ -44,8 +44,8 @@ pub struct VhostInlet {
     source: Source,
     shared: Arc<Shared>,
     retry: (Duration, Duration),
-    /// Pairs that are wanted, and how many of them the back end did not refuse before.
-    wanted: usize,
+    wanted: Wanted,
+    /// As many of the pairs as the back end did not refuse before.
     pairs: usize,
     /// The next pause.
     pause: Duration,
@@ -62,7 +62,7 @@ impl VhostInlet {
     pub fn new(
         source: Source,
         retry: (Duration, Duration),
-        pairs: usize,
+        wanted: Wanted,
         shared: Arc<Shared>,
     ) -> std::io::Result<Self> {
         peer::event::can_tell()?;
@@ -71,8 +71,8 @@ impl VhostInlet {
             source,
             shared,
             retry,
-            wanted: pairs,
-            pairs,
+            wanted,
+            pairs: wanted.pairs,
             pause: retry.0,
             give_up: None,
             note: None,
@@ -95,7 +95,7 @@ impl VhostInlet {
                         self.say(&format!("no session with the back end: {}", failed.why));
                         // What it said may have been rings, not pairs: the next time with those that were good.
                         self.pairs = match failed.pairs {
-                            0 => self.wanted,
+                            0 => self.wanted.pairs,
                             good => good,
                         };
                         self.back_off();
@@ -106,12 +106,21 @@ impl VhostInlet {
             Link::Listening | Link::Waiting(_) => {}
         }
         match self.source.attempt() {
-            Attempt::Connected(socket) => match Dialing::start(socket, self.pairs) {
+            Attempt::Connected(socket) => match Dialing::start(socket, self.wanted()) {
                 Ok(dialing) => self.link = Link::Dialing(dialing),
                 Err(_) => self.back_off(),
             },
             Attempt::NobodyYet => self.link = Link::Listening,
             Attempt::Failed => self.back_off(),
+        }
+    }
+
+    /// What the next session is to be.
+    fn wanted(&self) -> Wanted {
+        let pairs = self.pairs;
+        Wanted {
+            pairs,
+            ..self.wanted
         }
     }
 
@@ -143,7 +152,7 @@ impl VhostInlet {
             self.back_off();
             return;
         }
-        let fewer = outs.len() < self.wanted;
+        let fewer = outs.len() < self.wanted.pairs;
         self.shared.tally.add(count::FEWER_PAIRS, fewer.into());
         self.shared.replace(outs);
         self.shared.tally.add(count::CONNECTS, 1);
@@ -169,7 +178,7 @@ impl VhostInlet {
             }
         }
         // The next one may have more.
-        self.pairs = self.wanted;
+        self.pairs = self.wanted.pairs;
         self.give_up = None;
         self.blocked = false;
         self.back_off();

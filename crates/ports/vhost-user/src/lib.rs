@@ -40,8 +40,12 @@ pub fn open(config: VhostUserConfig) -> Result<Port, VhostUserError> {
     }
     let source = dial::Source::new(config.endpoint)?;
     let shared = Arc::new(Shared::new(config.patience)?);
+    let wanted = session::Wanted {
+        pairs: config.pairs,
+        packed: config.packed,
+    };
     let retry = (config.retry_min, config.retry_max);
-    let inlet = inlet::VhostInlet::new(source, retry, config.pairs, Arc::clone(&shared))?;
+    let inlet = inlet::VhostInlet::new(source, retry, wanted, Arc::clone(&shared))?;
     Ok(Port {
         name,
         sink: Arc::new(sink::VhostSink::new(Arc::clone(&shared))),

@@ -122,8 +122,11 @@ impl Side {
 }
 
 /// What depends on nothing that was not accepted.
-fn accepted(offered: u64, pairs: usize) -> u64 {
+fn accepted(offered: u64, pairs: usize, packed: bool) -> u64 {
     let mut features = offered & (WANTED | NEEDED);
+    if !packed {
+        features &= !bits::PACKED;
+    }
     let mut needs = |what: u64, one_of: u64| {
         if features & one_of == 0 {
             features &= !what;
@@ -202,8 +205,17 @@ impl Setup {
     }
 }
 
-/// Sets up a session on a connection, of at most so many pairs. Waits for the back end, within bounds.
-pub fn begin(socket: OwnedFd, wanted: usize) -> Result<Session, Failed> {
+/// What is wanted of a session.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// At most.
+    pub pairs: usize,
+    /// If the back end has them.
+    pub packed: bool,
+}
+
+/// Sets up a session on a connection. Waits for the back end, within bounds.
+pub fn begin(socket: OwnedFd, wanted: Wanted) -> Result<Session, Failed> {
     let mut client = Client::from_connected(socket);
     client.set_timeout(PATIENCE);
     client.set_owner()?;
@@ -213,8 +225,8 @@ pub fn begin(socket: OwnedFd, wanted: usize) -> Result<Session, Failed> {
     }
     let known = client.protocol_features()? & (protocol::REPLY_ACK | protocol::MQ);
     client.set_protocol_features(known)?;
-    let count = agreed_pairs(&mut client, offered, known, wanted)?;
-    let features = accepted(offered, count);
+    let count = agreed_pairs(&mut client, offered, known, wanted.pairs)?;
+    let features = accepted(offered, count, wanted.packed);
     client.set_features(features)?;
 
     let len = 2 * count as u64 * LEN;
@@ -277,7 +289,7 @@ mod tests {
     #[test]
     fn nothing_is_accepted_that_needs_what_is_not_there() {
         let all = WANTED | NEEDED;
-        let accepted = |offered| super::accepted(offered, 2);
+        let accepted = |offered| super::accepted(offered, 2, true);
         assert_eq!(accepted(u64::MAX), all);
         assert_eq!(
             accepted(!bits::CSUM),
@@ -297,6 +309,10 @@ mod tests {
             all & !(bits::PACKED | bits::IN_ORDER)
         );
         assert_eq!(accepted(NEEDED), NEEDED);
-        assert_eq!(super::accepted(u64::MAX, 1), all & !bits::MQ);
+        assert_eq!(super::accepted(u64::MAX, 1, true), all & !bits::MQ);
+        assert_eq!(
+            super::accepted(u64::MAX, 2, false),
+            all & !(bits::PACKED | bits::IN_ORDER)
+        );
     }
 }
