@@ -22,11 +22,7 @@ const POOL: &str = "usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0/librte_mempool_ring.
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
 /// The limit of things that take a moment.
-const MOMENT: Duration = Duration::from_secs(20);
-
-/// MiB that it is given, and what the kernel needs of huge pages beside them, in pages of 2 MiB.
-const MEMORY: u64 = 900;
-const WANTED: u64 = MEMORY / 2 + 150;
+const MOMENT: Duration = Duration::from_secs(60);
 
 /// Reserved huge pages; what was reserved before is restored when they go.
 #[derive(Debug)]
@@ -35,26 +31,28 @@ struct Pages {
 }
 
 impl Pages {
-    fn reserve() -> Result<Self> {
+    /// Pages for so many MiB, and some for what it needs beside them.
+    fn reserve(memory: u64) -> Result<Self> {
+        let pages = memory / 2 + 150;
         let now = || -> Result<u64> {
             let text = fs::read_to_string(PAGES).map_err(Error::io(format!("read {PAGES}")))?;
             Ok(text.trim().parse().unwrap_or(0))
         };
         let before = now()?;
-        let wanted = before + WANTED;
+        let wanted = before + pages;
         fs::write(PAGES, wanted.to_string()).map_err(|error| {
             CannotRun::new(format!(
                 "cannot reserve huge pages ({error}): allow it by running as root"
             ))
         })?;
-        let pages = Self { before };
+        let reserved = Self { before };
         let got = now()?;
         if got < wanted {
             let free = got.saturating_sub(before);
-            let why = format!("the kernel has {free} of {WANTED} huge pages free to give");
+            let why = format!("the kernel has {free} of {pages} huge pages free to give");
             return Err(CannotRun::new(why).into());
         }
-        Ok(pages)
+        Ok(reserved)
     }
 }
 
@@ -73,6 +71,17 @@ pub enum OvsPort {
     Server,
 }
 
+/// What to start.
+#[derive(Debug)]
+pub struct OvsSetup<'a> {
+    /// The processor for everything else, and the poller's.
+    pub cores: (usize, usize),
+    /// MiB of huge pages.
+    pub memory: u64,
+    /// Options of its own, beside those of DPDK (`other_config:KEY=VALUE`).
+    pub options: &'a [&'a str],
+}
+
 /// One that runs.
 #[derive(Debug)]
 pub struct Ovs {
@@ -85,12 +94,11 @@ pub struct Ovs {
 }
 
 impl Ovs {
-    /// Starts it with its files in `dir`, its poller on the second of these processors, `options` of its own beside those
-    /// of DPDK (`other_config:KEY=VALUE`), and a bridge without ports.
+    /// Starts it with its files in `dir` and a bridge without ports.
     ///
     /// # Errors
     /// When it cannot be had or run; [`CannotRun`] if that is the machine's fault.
-    pub fn start(rig: &Rig, dir: &Path, cores: (usize, usize), options: &[&str]) -> Result<Self> {
+    pub fn start(rig: &Rig, dir: &Path, setup: &OvsSetup<'_>) -> Result<Self> {
         let root = rig.packages("ovs", &PACKAGES)?;
         fs::create_dir_all(dir).map_err(Error::io(format!("make {}", dir.display())))?;
         let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
@@ -119,8 +127,8 @@ impl Ovs {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let pages = Pages::reserve()?;
-        configure(&root, dir, cores, options)?;
+        let pages = Pages::reserve(setup.memory)?;
+        configure(&root, dir, setup)?;
         let ovs = Self {
             switch: start_switch(&root, dir)?,
             _database: database,
@@ -257,18 +265,14 @@ fn tool(root: &Root, dir: &Path, name: &str, args: &[&str]) -> Result<String> {
 
 fn configured(root: &Root, dir: &Path, args: &[&str]) -> Result<String> {
     let database = format!("--db=unix:{}", dir.join("db.sock").display());
-    let mut all = vec![database.as_str(), "--timeout=20"];
+    let mut all = vec![database.as_str(), "--timeout=60"];
     all.extend(args);
     tool(root, dir, "ovs-vsctl", &all)
 }
 
 /// Has the switch begin with DPDK.
-fn configure(
-    root: &Root,
-    dir: &Path,
-    (main, poller): (usize, usize),
-    options: &[&str],
-) -> Result<()> {
+fn configure(root: &Root, dir: &Path, setup: &OvsSetup<'_>) -> Result<()> {
+    let (main, poller) = setup.cores;
     let pool = root.dir().join(POOL);
     let extra = format!("-d {} --no-pci", pool.display());
     configured(root, dir, &["--no-wait", "init"])?;
@@ -281,16 +285,16 @@ fn configure(
             "Open_vSwitch",
             ".",
             "other_config:dpdk-init=true",
-            &format!("other_config:dpdk-socket-mem={MEMORY}"),
+            &format!("other_config:dpdk-socket-mem={}", setup.memory),
             "other_config:per-port-memory=false",
             &format!("other_config:dpdk-lcore-mask={:#x}", 1_u64 << main),
             &format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << poller),
             &format!("other_config:dpdk-extra=\"{extra}\""),
         ],
     )?;
-    if !options.is_empty() {
+    if !setup.options.is_empty() {
         let words = ["--no-wait", "set", "Open_vSwitch", "."];
-        configured(root, dir, &[&words, options].concat())?;
+        configured(root, dir, &[&words, setup.options].concat())?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rig::{Ovs, OvsPort, Rig, Root};
+use rig::{Ovs, OvsPort, OvsSetup, Rig, Root};
 
 use super::contender::{Contender, Peer};
 use super::dpdk;
@@ -23,12 +23,12 @@ struct Pair {
 /// # Errors
 /// When it cannot be had or run; the reason belongs into the report.
 pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<Vec<Contender>> {
-    let ovs = Rc::new(Ovs::start(
-        rig,
-        &scratch.join("ovs"),
-        machine::cores(),
-        &[],
-    )?);
+    let setup = OvsSetup {
+        cores: machine::cores(),
+        memory: 900,
+        options: &[],
+    };
+    let ovs = Rc::new(Ovs::start(rig, &scratch.join("ovs"), &setup)?);
     let mut all: Vec<Contender> = Vec::new();
     for (n, &size) in sizes.iter().enumerate() {
         let ports = [10 * (n + 1), 10 * (n + 1) + 1];

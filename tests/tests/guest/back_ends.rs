@@ -10,13 +10,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use frame::{Batch, Caps, Counted, Sink, Wake};
 use port::{InletThread, counter};
 use port_vhost_user::{Endpoint, VhostUserConfig, open};
 use wire::{Csum, Gso, Offload};
 
 /// Frames under way at once: no ring runs over.
 const WINDOW: usize = 256;
+/// And offered at once.
+const BURST: usize = 32;
 /// What has not come by then is lost.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For what takes a while on a machine that does other things, too.
@@ -97,7 +99,7 @@ impl End {
     /// Sends some of these frames; returns how many.
     fn send(&self, frames: &[(Vec<u8>, Offload)]) -> usize {
         let mut batch = Batch::new();
-        for (bytes, notes) in frames.iter().take(MAX_BATCH) {
+        for (bytes, notes) in frames.iter().take(BURST) {
             batch.push_bytes(bytes);
             batch.end(*notes);
         }
@@ -214,8 +216,8 @@ fn crosses(from: &End, to: &End, frames: u32) {
     let (mut sent, mut got, mut last) = (0_u32, 0, Instant::now());
     let mut order = Order::default();
     while got < frames {
-        if sent < frames && ((sent - got) as usize) < WINDOW - MAX_BATCH {
-            let end = frames.min(sent + MAX_BATCH as u32);
+        if sent < frames && ((sent - got) as usize) < WINDOW - BURST {
+            let end = frames.min(sent + BURST as u32);
             let batch: Vec<_> = (sent..end)
                 .map(|n| {
                     let payload = PAYLOADS[n as usize % PAYLOADS.len()];
@@ -245,15 +247,20 @@ fn crosses(from: &End, to: &End, frames: u32) {
     println!("  {frames} frames, none lost, {rate:.0}/s");
 }
 
+/// The sum of the pseudo header.
+fn pseudo(bytes: &[u8], len: u16) -> [u8; 2] {
+    let mut header = bytes[26..34].to_vec();
+    header.extend([0, 6]);
+    header.extend(len.to_be_bytes());
+    sum(&header).to_be_bytes()
+}
+
 /// A large segment of TCP, whole, its checksum still to be written.
 fn segment(number: u32) -> (Vec<u8>, Offload) {
     let mut bytes = frame(1, number, 30_000, true);
-    // As Linux leaves it: the sum of the pseudo header.
-    let mut pseudo = bytes[26..34].to_vec();
-    pseudo.extend([0, 6]);
-    pseudo.extend((20 + 30_000_u16).to_be_bytes());
-    let owed = sum(&pseudo);
-    bytes[50..52].copy_from_slice(&owed.to_be_bytes());
+    // As Linux leaves it.
+    let owed = pseudo(&bytes, 20 + 30_000);
+    bytes[50..52].copy_from_slice(&owed);
     let notes = Offload {
         csum: Some(Csum {
             start: 34,
@@ -295,17 +302,20 @@ fn segments_cross(from: &End, to: &End) {
             (notes.csum, notes.gso, notes.gso_size),
             (wanted.csum, wanted.gso, wanted.gso_size)
         );
-        assert_eq!(
-            came.0[50..52],
-            sent.0[50..52],
-            "the sum of the pseudo header"
-        );
+        // Others leave the length out, as some NICs want it: whoever cuts the segment computes the sum anew.
+        let good = [pseudo(&sent.0, 20 + 30_000), pseudo(&sent.0, 0)];
+        assert!(good.iter().any(|good| came.0[50..52] == *good));
     }
     println!("  200 segments of 30 kB, whole");
 }
 
 /// Keeps sending while `what` is done to the back end. What comes is unchanged and in order, and nothing comes twice.
 fn goes_on_while(from: &End, to: &End, what: impl FnOnce()) {
+    let dealt = || {
+        let names = ["frames_out", "vhost_down", "vhost_stalled"];
+        names.map(|name| from.count(name)).iter().sum::<u64>()
+    };
+    let before = dealt();
     let ends = std::sync::atomic::AtomicBool::new(false);
     let (sent, got) = std::thread::scope(|scope| {
         let traffic = scope.spawn(|| {
@@ -345,10 +355,5 @@ fn goes_on_while(from: &End, to: &End, what: impl FnOnce()) {
         from.count("vhost_stalled")
     );
     assert!(got > 0, "some cross before or after");
-    let known = from.count("frames_out") + from.count("vhost_down") + from.count("vhost_stalled");
-    assert!(
-        known >= u64::from(sent),
-        "each is counted\n{}",
-        from.shown()
-    );
+    assert_eq!(dealt() - before, u64::from(sent), "each is counted once");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use frame::Sink;
 use peer::EventFd;
-use port::{Inlet, InletStatus, Interest};
+use port::{Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost_user::Client;
 
@@ -258,6 +258,10 @@ impl Inlet for VhostInlet {
             Link::Listening => self.source.listener().into_iter().for_each(read),
             Link::Waiting(_) => {}
         }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Network
     }
 
     fn peer(&self) -> Option<BorrowedFd<'_>> {

@@ -420,6 +420,17 @@ fn a_back_end_without_what_is_needed_or_without_words_is_refused() {
 }
 
 #[test]
+fn its_thread_may_make_connections() {
+    for endpoint in [Endpoint::Connect, Endpoint::Listen] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = open(VhostUserConfig::new(endpoint(dir.path().join("s")))).expect("a port");
+        // In a sandbox, a thread of another kind gets no socket.
+        let inlet = port.inlet.expect("an inlet");
+        assert_eq!(inlet.kind(), port::Kind::Network);
+    }
+}
+
+#[test]
 fn paths_that_cannot_be_are_named() {
     let long = PathBuf::from("x".repeat(200));
     let error = open(VhostUserConfig::new(Endpoint::Connect(long.clone()))).err();

@@ -1,7 +1,7 @@
 //! Open vSwitch with DPDK: what goes into one of its ports comes out of the other.
 
 use hypernic_tests::Lab;
-use rig::{Error, Ovs, OvsPort};
+use rig::{Error, Ovs, OvsPort, OvsSetup};
 
 use super::{End, Way, crosses, goes_on_while, segments_cross};
 
@@ -9,8 +9,12 @@ use super::{End, Way, crosses, goes_on_while, segments_cross};
 #[ignore = "long: more packages, and huge pages"]
 fn long_frames_cross_an_ovs_between_two_ports_and_it_may_die() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let options = ["other_config:userspace-tso-enable=true"];
-    let mut ovs = match Ovs::start(&lab.rig, &lab.path("ovs"), (0, 1), &options) {
+    let setup = OvsSetup {
+        cores: (0, 1),
+        memory: 300,
+        options: &["other_config:userspace-tso-enable=true"],
+    };
+    let mut ovs = match Ovs::start(&lab.rig, &lab.path("ovs"), &setup) {
         Ok(ovs) => ovs,
         Err(Error::CannotRun(why)) => {
             eprintln!("SKIPPED: {why}");
