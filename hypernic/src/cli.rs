@@ -244,7 +244,8 @@ pub struct Run {
     #[arg(long, value_parser = str::parse::<NicMac>)]
     pub mac: Vec<NicMac>,
     /// Where frames go: user[:OPTIONS], tap:NAME[,queues=N], tap:fd=N, switch:NAME,
-    /// stream:PATH, stream:listen=PATH, stream:fd=N, vhost-user:PATH, vhost-user:listen=PATH, null, loopback.
+    /// stream:PATH, stream:listen=PATH, stream:fd=N, vhost-user:PATH[,pairs=N], vhost-user:listen=PATH[,pairs=N],
+    /// null, loopback.
     /// A switch joins several ports or several NICs.
     #[arg(long, required = true, value_parser = str::parse::<PortSpec>)]
     pub port: Vec<PortSpec>,

@@ -42,8 +42,12 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
             port.name = spec.to_string();
             Ok(port)
         }
-        PortSpec::VhostUser(path) => vhost_user(VhostEndpoint::Connect(path.clone())),
-        PortSpec::VhostUserListen(path) => vhost_user(VhostEndpoint::Listen(path.clone())),
+        PortSpec::VhostUser(path, pairs) => {
+            vhost_user(VhostEndpoint::Connect(path.clone()), *pairs)
+        }
+        PortSpec::VhostUserListen(path, pairs) => {
+            vhost_user(VhostEndpoint::Listen(path.clone()), *pairs)
+        }
         PortSpec::Null => Ok(port_null::open()),
         PortSpec::Loopback => port_loopback::open().map_err(|e| text(&e)),
         PortSpec::Switch(name) => Err(format!("\"{name}\" is a switch, not a port")),
@@ -63,8 +67,12 @@ fn stream(endpoint: Endpoint) -> Result<Port, String> {
     port_stream::open(StreamConfig::new(endpoint)).map_err(|error| error.to_string())
 }
 
-fn vhost_user(endpoint: VhostEndpoint) -> Result<Port, String> {
-    port_vhost_user::open(VhostUserConfig::new(endpoint)).map_err(|error| error.to_string())
+fn vhost_user(endpoint: VhostEndpoint, pairs: usize) -> Result<Port, String> {
+    let config = VhostUserConfig {
+        pairs,
+        ..VhostUserConfig::new(endpoint)
+    };
+    port_vhost_user::open(config).map_err(|error| error.to_string())
 }
 
 /// A switch with this process's clock, and the thread that keeps its time.

@@ -167,8 +167,8 @@ fn file_of_port(port: &PortSpec) -> Option<&Path> {
     match port {
         PortSpec::Stream(path)
         | PortSpec::StreamListen(path)
-        | PortSpec::VhostUser(path)
-        | PortSpec::VhostUserListen(path) => Some(path),
+        | PortSpec::VhostUser(path, _)
+        | PortSpec::VhostUserListen(path, _) => Some(path),
         _ => None,
     }
 }

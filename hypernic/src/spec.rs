@@ -227,10 +227,10 @@ pub enum PortSpec {
     StreamListen(PathBuf),
     /// The same over an inherited, connected descriptor.
     StreamFd(i32),
-    /// The device of a vhost-user back end that listens on a Unix socket.
-    VhostUser(PathBuf),
+    /// The device of a vhost-user back end that listens on a Unix socket, and how many pairs of its rings.
+    VhostUser(PathBuf, usize),
     /// The same of one that connects to a Unix socket of ours.
-    VhostUserListen(PathBuf),
+    VhostUserListen(PathBuf, usize),
     /// Frames end here.
     Null,
     /// Frames come back.
@@ -238,8 +238,8 @@ pub enum PortSpec {
 }
 
 const PORT_HELP: &str = "write user, tap:NAME[,queues=N], tap:fd=N, switch:NAME, stream:PATH, \
-                         stream:listen=PATH, stream:fd=N, vhost-user:PATH, vhost-user:listen=PATH, \
-                         null or loopback";
+                         stream:listen=PATH, stream:fd=N, vhost-user:PATH[,pairs=N], \
+                         vhost-user:listen=PATH[,pairs=N], null or loopback";
 
 impl FromStr for PortSpec {
     type Err = String;
@@ -282,10 +282,7 @@ impl FromStr for PortSpec {
                 Some(("listen", path)) => Ok(PortSpec::StreamListen(path.into())),
                 _ => Ok(PortSpec::Stream(named("a socket path")?.into())),
             },
-            "vhost-user" => match named("a socket path")?.split_once('=') {
-                Some(("listen", path)) => Ok(PortSpec::VhostUserListen(path.into())),
-                _ => Ok(PortSpec::VhostUser(named("a socket path")?.into())),
-            },
+            "vhost-user" => vhost_user(named("a socket path")?).map_err(bad),
             "null" if rest.is_none() => Ok(PortSpec::Null),
             "loopback" if rest.is_none() => Ok(PortSpec::Loopback),
             "null" | "loopback" => Err(bad(format!("{kind} takes nothing after it"))),
@@ -311,6 +308,40 @@ impl PortSpec {
             PortSpec::StreamFd(_) => PortSpec::StreamFd(fd),
             other => other.clone(),
         }
+    }
+}
+
+/// `PATH` or `listen=PATH`, and behind it perhaps `,pairs=N`.
+fn vhost_user(text: &str) -> Result<PortSpec, String> {
+    const MOST: usize = port_vhost_user::MAX_PAIRS;
+    // A comma in a path is one, unless it looks like an option.
+    let option = text
+        .rsplit_once(',')
+        .filter(|(_, option)| option.contains('=') && !option.contains('/'));
+    let (path, pairs) = match option {
+        None => (text, 1),
+        Some((path, option)) => match option.split_once('=') {
+            Some(("pairs", number)) => match number.parse() {
+                Ok(n @ 1..=MOST) => (path, n),
+                _ => return Err(format!("pairs={number} is not a number from 1 to {MOST}")),
+            },
+            _ => return Err(format!("there is no option \"{option}\", only pairs=N")),
+        },
+    };
+    match path.strip_prefix("listen=") {
+        Some("") => Err("listen= needs a socket path".to_owned()),
+        None if path.is_empty() => Err("vhost-user needs a socket path".to_owned()),
+        Some(path) => Ok(PortSpec::VhostUserListen(path.into(), pairs)),
+        None => Ok(PortSpec::VhostUser(path.into(), pairs)),
+    }
+}
+
+/// As a port's option, if there is more than one.
+fn pairs(n: usize) -> String {
+    if n > 1 {
+        format!(",pairs={n}")
+    } else {
+        String::new()
     }
 }
 
@@ -348,8 +379,12 @@ impl fmt::Display for PortSpec {
             PortSpec::Stream(path) => write!(f, "stream:{}", path.display()),
             PortSpec::StreamListen(path) => write!(f, "stream:listen={}", path.display()),
             PortSpec::StreamFd(fd) => write!(f, "stream:fd={fd}"),
-            PortSpec::VhostUser(path) => write!(f, "vhost-user:{}", path.display()),
-            PortSpec::VhostUserListen(path) => write!(f, "vhost-user:listen={}", path.display()),
+            PortSpec::VhostUser(path, n) => {
+                write!(f, "vhost-user:{}{}", path.display(), pairs(*n))
+            }
+            PortSpec::VhostUserListen(path, n) => {
+                write!(f, "vhost-user:listen={}{}", path.display(), pairs(*n))
+            }
             PortSpec::Null => f.write_str("null"),
             PortSpec::Loopback => f.write_str("loopback"),
         }
@@ -455,6 +490,8 @@ mod tests {
             "stream:fd=3",
             "vhost-user:/run/ovs/vhost0.sock",
             "vhost-user:listen=/run/h.sock",
+            "vhost-user:/run/a,b=c/h.sock,pairs=4",
+            "vhost-user:listen=/run/h,1.sock,pairs=16",
             "null",
             "loopback",
         ] {
@@ -468,6 +505,11 @@ mod tests {
             "switch:",
             "vhost-user",
             "vhost-user:",
+            "vhost-user:listen=",
+            "vhost-user:,pairs=2",
+            "vhost-user:/run/h.sock,pairs=0",
+            "vhost-user:/run/h.sock,pairs=17",
+            "vhost-user:/run/h.sock,queues=2",
             "bridge:br0",
             "null:x",
             "tap:fd=-1",

@@ -141,7 +141,7 @@ fn memif(number: usize, socket: &Path, role: &str) -> String {
 enum Switch {
     Hypernic(Fabric),
     Testpmd(Testpmd),
-    Ovs(Rc<ovs::Running>),
+    Ovs(Rc<rig::Ovs>),
 }
 
 impl Switch {

@@ -11,6 +11,7 @@ mod backlog;
 mod bell;
 pub mod capture;
 mod driver;
+pub mod flow;
 mod inlet;
 mod sync;
 mod tally;

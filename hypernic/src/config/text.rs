@@ -356,8 +356,8 @@ fn whole(path: &Path) -> std::path::PathBuf {
 fn whole_port(port: &mut PortSpec) {
     if let PortSpec::Stream(path)
     | PortSpec::StreamListen(path)
-    | PortSpec::VhostUser(path)
-    | PortSpec::VhostUserListen(path) = port
+    | PortSpec::VhostUser(path, _)
+    | PortSpec::VhostUserListen(path, _) = port
     {
         *path = whole(path);
     }

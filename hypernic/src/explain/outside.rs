@@ -11,6 +11,7 @@ super::reason::reasons! { PORTS, "port":
     Count stream_disconnects "Times the peer of the stream went",
     Count vhost_connects "Times the back end came",
     Count vhost_disconnects "Times the back end went",
+    Count vhost_fewer_pairs "Times the back end came with fewer pairs of rings than pairs= says",
     Count vhost_kicks "Kicks of the back end",
     Count vhost_calls "Calls by the back end",
     Drop tap_gone "Frames out to a TAP that was deleted"

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod architectures;
+mod back_ends;
 mod crash;
 mod demo;
 mod dpdk;

@@ -13,7 +13,6 @@
 
 mod count;
 mod error;
-mod flow;
 mod inlet;
 mod queue;
 mod sink;

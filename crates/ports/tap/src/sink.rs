@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, Frame, Sink, Wake};
 use guest_mem::ReadSlice;
-use port::vnet;
+use port::{flow, vnet};
 
 use crate::queue::Queue;
-use crate::{count, flow, sys};
+use crate::{count, sys};
 
 pub struct TapSink {
     /// At least one.

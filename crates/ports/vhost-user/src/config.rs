@@ -8,6 +8,9 @@ use std::time::Duration;
 use peer::{ListenError, MAX_SOCKET_PATH};
 use thiserror::Error;
 
+/// Pairs of rings that a port can have.
+pub const MAX_PAIRS: usize = 16;
+
 /// The other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -31,6 +34,10 @@ impl fmt::Display for Endpoint {
 pub struct VhostUserConfig {
     /// The other end.
     pub endpoint: Endpoint,
+    /// Pairs of rings, at most [`MAX_PAIRS`]. A back end that has fewer is used with those.
+    pub pairs: usize,
+    /// Packed rings, if the back end has them.
+    pub packed: bool,
     /// How long senders wait for a peer that takes nothing before their frames are dropped.
     pub patience: Duration,
     /// First pause before connecting again; doubles up to [`VhostUserConfig::retry_max`].
@@ -40,10 +47,12 @@ pub struct VhostUserConfig {
 }
 
 impl VhostUserConfig {
-    /// The defaults: half a second of patience, 20 ms to 2 s between attempts.
+    /// The defaults: one pair, packed rings, half a second of patience, 20 ms to 2 s between attempts.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
+            pairs: 1,
+            packed: true,
             patience: Duration::from_millis(500),
             retry_min: Duration::from_millis(20),
             retry_max: Duration::from_secs(2),
@@ -60,6 +69,9 @@ pub enum VhostUserError {
         /// As given.
         path: PathBuf,
     },
+    /// No port has so many.
+    #[error("a vhost-user port has 1 to {MAX_PAIRS} pairs of rings, not {0}")]
+    Pairs(usize),
     /// Cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),

@@ -1,6 +1,6 @@
 //! Names and places of the counters.
 
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     "frames_out",
     "bytes_out",
     "frames_in",
@@ -19,6 +19,7 @@ pub const NAMES: [&str; 18] = [
     "vhost_kicks",
     "vhost_calls",
     "vhost_lost",
+    "vhost_fewer_pairs",
 ];
 /// Handed to the back end.
 pub const FRAMES_OUT: usize = 0;
@@ -51,3 +52,5 @@ pub const KICKS: usize = 15;
 pub const CALLS: usize = 16;
 /// In: frames that had found no room yet when the back end left.
 pub const LOST: usize = 17;
+/// Not drops: sessions with fewer pairs than wanted.
+pub const FEWER_PAIRS: usize = 18;

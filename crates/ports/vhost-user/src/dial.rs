@@ -9,7 +9,7 @@ use port::Bell;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::config::{Endpoint, VhostUserError};
-use crate::session::{self, Session, SessionError};
+use crate::session::{self, Failed, Session, Wanted};
 
 /// Where connections come from.
 pub enum Source {
@@ -69,20 +69,20 @@ impl Source {
 pub struct Dialing(Arc<Slot>);
 
 struct Slot {
-    result: Mutex<Option<Result<Session, SessionError>>>,
+    result: Mutex<Option<Result<Session, Failed>>>,
     done: Bell,
 }
 
 impl Dialing {
     /// Begins on this connection.
-    pub fn start(socket: OwnedFd) -> std::io::Result<Self> {
+    pub fn start(socket: OwnedFd, wanted: Wanted) -> std::io::Result<Self> {
         let slot = Arc::new(Slot {
             result: Mutex::default(),
             done: Bell::new()?,
         });
         let theirs = Arc::clone(&slot);
         threads::spawn("vhost-user dial", move || {
-            let result = session::begin(socket);
+            let result = session::begin(socket, wanted);
             *theirs.result.lock() = Some(result);
             theirs.done.ring();
         })?;
@@ -90,7 +90,7 @@ impl Dialing {
     }
 
     /// What came of it, once.
-    pub fn take(&self) -> Option<Result<Session, SessionError>> {
+    pub fn take(&self) -> Option<Result<Session, Failed>> {
         self.0.result.lock().take()
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use frame::Sink;
 use peer::EventFd;
-use port::{Inlet, InletStatus, Interest};
+use port::{Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost_user::Client;
 
@@ -14,8 +14,11 @@ use crate::count;
 use crate::dial::{Attempt, Dialing, Source};
 use crate::receive::In;
 use crate::ring::Broken;
-use crate::session::Session;
+use crate::session::{Session, Wanted};
 use crate::shared::{Out, Shared};
+
+/// Between two lines for the log.
+const QUIET: Duration = Duration::from_secs(20);
 
 enum Link {
     Connected(Box<Connected>),
@@ -28,10 +31,11 @@ enum Link {
 }
 
 struct Connected {
-    receive: In,
+    /// One of each pair.
+    receives: Vec<In>,
     client: Client,
-    /// The transmit ring's.
-    tx_call: Arc<EventFd>,
+    /// The transmit rings'.
+    tx_calls: Vec<Arc<EventFd>>,
     since: Instant,
 }
 
@@ -40,10 +44,16 @@ pub struct VhostInlet {
     source: Source,
     shared: Arc<Shared>,
     retry: (Duration, Duration),
+    wanted: Wanted,
+    /// As many of the pairs as the back end did not refuse before.
+    pairs: usize,
     /// The next pause.
     pause: Duration,
     /// When senders that wait for room are to be told that there will be none.
     give_up: Option<Instant>,
+    note: Option<String>,
+    /// Until then nothing is said of back ends that fail: they are called again and again.
+    silent_until: Option<Instant>,
     /// The sink had no room: calls of the transmit ring are not listened to.
     blocked: bool,
 }
@@ -52,6 +62,7 @@ impl VhostInlet {
     pub fn new(
         source: Source,
         retry: (Duration, Duration),
+        wanted: Wanted,
         shared: Arc<Shared>,
     ) -> std::io::Result<Self> {
         peer::event::can_tell()?;
@@ -60,8 +71,12 @@ impl VhostInlet {
             source,
             shared,
             retry,
+            wanted,
+            pairs: wanted.pairs,
             pause: retry.0,
             give_up: None,
+            note: None,
+            silent_until: None,
             blocked: false,
         })
     }
@@ -75,8 +90,14 @@ impl VhostInlet {
                 match dialing.take() {
                     None => {}
                     Some(Ok(session)) => self.connected(session),
-                    Some(Err(_)) => {
+                    Some(Err(failed)) => {
                         self.shared.tally.add(count::REFUSED, 1);
+                        self.say(&format!("no session with the back end: {}", failed.why));
+                        // What it said may have been rings, not pairs: the next time with those that were good.
+                        self.pairs = match failed.pairs {
+                            0 => self.wanted.pairs,
+                            good => good,
+                        };
                         self.back_off();
                     }
                 }
@@ -85,12 +106,29 @@ impl VhostInlet {
             Link::Listening | Link::Waiting(_) => {}
         }
         match self.source.attempt() {
-            Attempt::Connected(socket) => match Dialing::start(socket) {
+            Attempt::Connected(socket) => match Dialing::start(socket, self.wanted()) {
                 Ok(dialing) => self.link = Link::Dialing(dialing),
                 Err(_) => self.back_off(),
             },
             Attempt::NobodyYet => self.link = Link::Listening,
             Attempt::Failed => self.back_off(),
+        }
+    }
+
+    /// What the next session is to be.
+    fn wanted(&self) -> Wanted {
+        let pairs = self.pairs;
+        Wanted {
+            pairs,
+            ..self.wanted
+        }
+    }
+
+    fn say(&mut self, what: &str) {
+        let now = Instant::now();
+        if self.silent_until.is_none_or(|until| until <= now) {
+            self.note = Some(what.to_owned());
+            self.silent_until = Some(now + QUIET);
         }
     }
 
@@ -100,64 +138,63 @@ impl VhostInlet {
     }
 
     fn connected(&mut self, session: Session) {
-        let mut receive = In::new(session.rx, session.merges);
-        if receive.begin(&self.shared).is_err() {
+        let (mut receives, mut tx_calls, mut outs) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in session.pairs {
+            receives.push(In::new(pair.rx, session.merges));
+            tx_calls.push(Arc::clone(&pair.tx.call));
+            outs.push(Out::new(pair.tx, session.caps));
+        }
+        let begun = receives
+            .iter_mut()
+            .try_for_each(|receive| receive.begin(&self.shared));
+        if begun.is_err() {
             self.shared.tally.add(count::REFUSED, 1);
             self.back_off();
             return;
         }
-        let tx_call = Arc::clone(&session.tx.call);
-        self.shared
-            .replace(Some(Out::new(session.tx, session.caps)));
+        let fewer = outs.len() < self.wanted.pairs;
+        self.shared.tally.add(count::FEWER_PAIRS, fewer.into());
+        self.shared.replace(outs);
         self.shared.tally.add(count::CONNECTS, 1);
         self.pause = self.retry.0;
         self.link = Link::Connected(Box::new(Connected {
-            receive,
+            receives,
             client: session.client,
-            tx_call,
+            tx_calls,
             since: Instant::now(),
         }));
     }
 
     fn disconnect(&mut self) {
-        let unsent = self.shared.replace(None);
+        let unsent = self.shared.replace(Vec::new());
         self.shared.tally.add(count::UNSENT, unsent);
         self.shared.tally.add(count::DISCONNECTS, 1);
         if let Link::Connected(connected) = &self.link {
-            let lost = connected.receive.held() as u64;
-            self.shared.tally.add(count::LOST, lost);
+            let lost: usize = connected.receives.iter().map(In::held).sum();
+            self.shared.tally.add(count::LOST, lost as u64);
             // Only one that stays is a good one; others are called again more slowly.
             if connected.since.elapsed() > self.retry.1 {
                 self.pause = self.retry.0;
             }
         }
+        // The next one may have more.
+        self.pairs = self.wanted.pairs;
         self.give_up = None;
         self.blocked = false;
         self.back_off();
     }
 
-    /// Takes back transmit buffers for senders that wait. `Err`: the ring is broken.
+    /// Takes back transmit buffers for senders that wait. `Err`: a ring is broken.
     fn make_room(&mut self) -> Result<(), Broken> {
-        let mut slot = self.shared.out.lock();
-        let Some(out) = &mut *slot else {
-            return Ok(());
-        };
-        if out.broken {
-            return Err(Broken);
+        let mut moved = false;
+        let mut full_since = None;
+        for out in &*self.shared.outs.read() {
+            let mut out = out.lock();
+            moved |= out.make_room()?;
+            let earlier = [full_since, out.full_since].into_iter().flatten().min();
+            full_since = earlier;
         }
-        if out.full_since.is_none() {
-            self.give_up = None;
-            return Ok(());
-        }
-        let memory = out.side.memory.clone();
-        let view = memory.view();
-        let moved = out.reap(&view)?;
-        if moved {
-            out.side.ring.no_call(&view)?;
-        }
-        drop(view);
-        self.give_up = out.full_since.map(|since| since + self.shared.patience);
-        drop(slot);
+        self.give_up = full_since.map(|since| since + self.shared.patience);
         let given_up = self.give_up.is_some_and(|end| end <= Instant::now());
         if given_up {
             self.give_up = None;
@@ -173,16 +210,25 @@ impl VhostInlet {
         let Link::Connected(connected) = &mut self.link else {
             return Ok(InletStatus::Idle);
         };
-        connected.receive.run(&self.shared, to, budget)
+        let mut all = InletStatus::Idle;
+        for receive in &mut connected.receives {
+            let status = receive.run(&self.shared, to, budget)?;
+            // What waits for room says so for all.
+            if all != InletStatus::Blocked && status != InletStatus::Idle {
+                all = status;
+            }
+        }
+        Ok(all)
     }
 }
 
 impl Connected {
     /// Takes calls, and says whether the back end has left, or says what nobody asked for.
     fn has_left(&self, shared: &Shared) -> bool {
-        let calls = peer::event::take(self.receive.side.call.as_fd());
-        let calls = calls + peer::event::take(self.tx_call.as_fd());
-        shared.tally.add(count::CALLS, calls.min(1 << 32));
+        let rx = self.receives.iter().map(|receive| &receive.side.call);
+        let calls = rx.chain(&self.tx_calls);
+        let calls = calls.map(|call| peer::event::take(call.as_fd()).min(1 << 32));
+        shared.tally.add(count::CALLS, calls.sum());
         let mut fds = [PollFd::new(&self.client, PollFlags::IN | PollFlags::RDHUP)];
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }
@@ -200,14 +246,22 @@ impl Inlet for VhostInlet {
         read(self.shared.bell.as_fd());
         match &self.link {
             Link::Connected(connected) => {
-                read(connected.receive.side.call.as_fd());
-                read(connected.tx_call.as_fd());
+                for receive in &connected.receives {
+                    read(receive.side.call.as_fd());
+                }
+                for call in &connected.tx_calls {
+                    read(call.as_fd());
+                }
                 read(connected.client.as_fd());
             }
             Link::Dialing(dialing) => read(dialing.as_fd()),
             Link::Listening => self.source.listener().into_iter().for_each(read),
             Link::Waiting(_) => {}
         }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Network
     }
 
     fn peer(&self) -> Option<BorrowedFd<'_>> {
@@ -233,6 +287,10 @@ impl Inlet for VhostInlet {
         matches!(self.link, Link::Connected(_))
     }
 
+    fn note(&mut self) -> Option<String> {
+        self.note.take()
+    }
+
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {
         self.shared.bell.clear();
         self.connect();
@@ -245,6 +303,9 @@ impl Inlet for VhostInlet {
         self.shared
             .tally
             .add(count::BROKEN_RING, served.is_err().into());
+        if served.is_err() {
+            self.say("the back end has broken a ring; the connection ends");
+        }
         self.blocked = served == Ok(InletStatus::Blocked);
         match served {
             Ok(status) if !left => status,

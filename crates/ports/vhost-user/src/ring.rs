@@ -1,11 +1,18 @@
-//! The driver's end of a split ring (virtio 1.4 §2.7). The back end can write anywhere at any time: what it says is read
-//! once and believed only as far as it can be.
+//! The driver's end of a ring, split or packed. The back end can write anywhere at any time: what it says is read once
+//! and believed only as far as it can be.
 
-use std::sync::atomic::{Ordering, fence};
+mod packed;
+#[cfg(test)]
+mod same;
+mod split;
+
+use std::sync::atomic::Ordering;
 
 use guest_mem::{Fault, View};
+use packed::Packed;
+use split::Split;
 
-/// Descriptors, and buffers: descriptor `n` is buffer `n`.
+/// Descriptors, and buffers: the first buffer of a chain is the chain's name.
 pub const SIZE: u16 = 1024;
 /// Bytes of a buffer.
 pub const BUFFER: u64 = 2048;
@@ -15,10 +22,10 @@ const DESC: u64 = 16;
 const ENTRIES: u64 = SIZE as u64;
 /// Bytes of the areas of a ring, each of which begins a page.
 const DESCS: u64 = DESC * ENTRIES;
-const AVAIL: u64 = 4096;
-const USED: u64 = 12288;
+const DRIVER: u64 = 4096;
+const DEVICE: u64 = 12288;
 /// Bytes of a ring with its buffers.
-pub const LEN: u64 = DESCS + AVAIL + USED + BUFFER * ENTRIES;
+pub const LEN: u64 = DESCS + DRIVER + DEVICE + BUFFER * ENTRIES;
 
 /// Another descriptor follows.
 const NEXT: u16 = 1;
@@ -48,64 +55,106 @@ pub struct Used {
     pub len: u32,
 }
 
-/// A ring. All of its state is here; of what is shared only the used ring and what the device wants is read.
+/// What was agreed upon of rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    pub event_idx: bool,
+    pub packed: bool,
+    /// The device uses chains in the order in which it was given them, and may name the last of several only. Of packed
+    /// rings.
+    pub in_order: bool,
+}
+
+/// Where the parts of a ring that begins here are.
+#[derive(Clone, Copy)]
+struct Places(u64);
+
+impl Places {
+    fn descriptors(self) -> u64 {
+        self.0
+    }
+
+    fn driver(self) -> u64 {
+        self.0 + DESCS
+    }
+
+    fn device(self) -> u64 {
+        self.0 + DESCS + DRIVER
+    }
+
+    fn buffer(self, n: u16) -> u64 {
+        self.0 + DESCS + DRIVER + DEVICE + BUFFER * u64::from(n)
+    }
+}
+
+/// A ring.
 pub struct Ring {
-    at: u64,
-    event_idx: bool,
-    /// Descriptors of the chain with this head that the device has; 0: it has none.
-    given: Vec<u16>,
-    /// The next one in a chain that the device has.
-    next: Vec<u16>,
-    /// Chains that the device has.
-    chains: u16,
-    /// Chains made available, and how many of them the device sees.
-    available: u16,
-    shown: u16,
-    /// Used entries that were taken.
-    seen: u16,
-    /// The device's index as last read.
-    used: u16,
-    /// The device is told not to call.
-    quiet: bool,
+    places: Places,
+    kind: Kind,
+}
+
+enum Kind {
+    Split(Split),
+    Packed(Packed),
+}
+
+/// The same of either kind.
+macro_rules! either {
+    ($self:ident, $ring:ident => $what:expr) => {
+        match &$self.kind {
+            Kind::Split($ring) => $what,
+            Kind::Packed($ring) => $what,
+        }
+    };
+    (mut $self:ident, $ring:ident => $what:expr) => {
+        match &mut $self.kind {
+            Kind::Split($ring) => $what,
+            Kind::Packed($ring) => $what,
+        }
+    };
 }
 
 impl Ring {
     /// A ring in zeroed memory.
-    pub fn new(at: u64, event_idx: bool) -> Self {
-        Self {
-            at,
-            event_idx,
-            given: vec![0; SIZE.into()],
-            next: vec![0; SIZE.into()],
-            chains: 0,
-            available: 0,
-            shown: 0,
-            seen: 0,
-            used: 0,
-            quiet: false,
-        }
+    pub fn new(at: u64, format: Format) -> Self {
+        let places = Places(at);
+        let kind = if format.packed {
+            Kind::Packed(Packed::new(places, format))
+        } else {
+            Kind::Split(Split::new(places, format.event_idx))
+        };
+        Self { places, kind }
     }
 
     pub fn descriptors(&self) -> u64 {
-        self.at
+        self.places.descriptors()
     }
 
     pub fn driver(&self) -> u64 {
-        self.at + DESCS
+        self.places.driver()
     }
 
     pub fn device(&self) -> u64 {
-        self.at + DESCS + AVAIL
+        self.places.device()
+    }
+
+    /// Where it begins, as a back end is told it.
+    pub fn base(&self) -> u32 {
+        match self.kind {
+            Kind::Split(_) => 0,
+            // Slot 0 of the first lap, of what comes next and of what is used.
+            Kind::Packed(_) => 0x8000_8000,
+        }
     }
 
     /// Where buffer `n` is.
     pub fn buffer(&self, n: u16) -> u64 {
-        self.at + DESCS + AVAIL + USED + BUFFER * u64::from(n)
+        self.places.buffer(n)
     }
 
     /// Chains that the device has.
     pub fn chains(&self) -> u16 {
-        self.chains
+        either!(self, ring => ring.chains())
     }
 
     /// Makes a chain of these buffers available, the last of which has `last` bytes. The device sees it when it is
@@ -117,126 +166,32 @@ impl Ring {
         last: u32,
         written: bool,
     ) -> Result<(), Broken> {
-        let Some(&head) = buffers.first() else {
-            return Ok(());
-        };
-        let write = if written { WRITE } else { 0 };
-        for (n, &buffer) in buffers.iter().enumerate() {
-            let following = buffers.get(n + 1);
-            let (len, flags) = match following {
-                Some(_) => (BUFFER as u32, write | NEXT),
-                None => (last, write),
-            };
-            let next = following.copied().unwrap_or(0);
-            self.next[usize::from(buffer)] = next;
-            let mut desc = [0; DESC as usize];
-            desc[..8].copy_from_slice(&self.buffer(buffer).to_le_bytes());
-            desc[8..12].copy_from_slice(&len.to_le_bytes());
-            desc[12..14].copy_from_slice(&flags.to_le_bytes());
-            desc[14..].copy_from_slice(&next.to_le_bytes());
-            view.write(self.at + DESC * u64::from(buffer), &desc)?;
-        }
-        self.given[usize::from(head)] = buffers.len() as u16;
-        let slot = u64::from(self.available % SIZE);
-        view.write(self.driver() + 4 + 2 * slot, &head.to_le_bytes())?;
-        self.available = self.available.wrapping_add(1);
-        self.chains += 1;
-        Ok(())
+        either!(mut self, ring => ring.offer(view, buffers, last, written))
     }
 
     /// Shows the device what is available. `true`: it wants to be kicked.
     pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        let (old, new) = (self.shown, self.available);
-        if old == new {
-            return Ok(false);
-        }
-        self.shown = new;
-        self.set_driver(view, Ordering::Release)?;
-        // The device writes what it wants, then looks at our index; we the other way round.
-        fence(Ordering::SeqCst);
-        if self.event_idx {
-            let at = self.device() + 4 + 8 * ENTRIES;
-            let event = load(view, at)? as u16;
-            let passed = new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old);
-            return Ok(passed);
-        }
-        Ok(load(view, self.device())? & QUIET == 0)
-    }
-
-    /// Our flags and index, which are one word.
-    fn set_driver(&self, view: &View<'_>, order: Ordering) -> Result<(), Broken> {
-        let quiet = u32::from(self.quiet) * QUIET;
-        store(
-            view,
-            self.driver(),
-            quiet | u32::from(self.shown) << 16,
-            order,
-        )
-    }
-
-    fn look(&mut self, view: &View<'_>) -> Result<(), Broken> {
-        let used = (load(view, self.device())? >> 16) as u16;
-        if used.wrapping_sub(self.seen) > self.chains {
-            return Err(Broken);
-        }
-        self.used = used;
-        Ok(())
+        either!(mut self, ring => ring.publish(view))
     }
 
     /// The next chain that the device has used. Its buffers are ours again.
     pub fn take(&mut self, view: &View<'_>) -> Result<Option<Used>, Broken> {
-        if self.used == self.seen {
-            self.look(view)?;
-            if self.used == self.seen {
-                return Ok(None);
-            }
-        }
-        let slot = u64::from(self.seen % SIZE);
-        let mut element = [0; 8];
-        view.read(self.device() + 4 + 8 * slot, &mut element)?;
-        let [a, b, c, d, len @ ..] = element;
-        let id = u16::try_from(u32::from_le_bytes([a, b, c, d])).map_err(|_| Broken)?;
-        // It is given back once.
-        let given = self.given.get_mut(usize::from(id)).map(std::mem::take);
-        let buffers = given.filter(|buffers| *buffers > 0).ok_or(Broken)?;
-        self.seen = self.seen.wrapping_add(1);
-        self.chains -= 1;
-        Ok(Some(Used {
-            head: id,
-            buffers,
-            len: u32::from_le_bytes(len),
-        }))
+        either!(mut self, ring => ring.take(view))
     }
 
     /// The buffers of a chain that was taken, in order.
-    pub fn chain(&self, used: Used, mut visit: impl FnMut(u16)) {
-        let mut at = used.head;
-        for _ in 0..used.buffers {
-            visit(at);
-            at = self.next[usize::from(at)];
-        }
+    pub fn chain(&self, used: Used, visit: impl FnMut(u16)) {
+        either!(self, ring => ring.chain(used, visit));
     }
 
     /// Has the device call when it has used more. `true`: it has already.
     pub fn want_call(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        if self.event_idx {
-            let at = self.driver() + 4 + 2 * ENTRIES;
-            store(view, at, self.seen.into(), Ordering::Relaxed)?;
-        } else if std::mem::take(&mut self.quiet) {
-            self.set_driver(view, Ordering::Relaxed)?;
-        }
-        fence(Ordering::SeqCst);
-        self.look(view)?;
-        Ok(self.used != self.seen)
+        either!(mut self, ring => ring.want_call(view))
     }
 
     /// Tells the device that it need not call.
     pub fn no_call(&mut self, view: &View<'_>) -> Result<(), Broken> {
-        // With event indices the one that was left behind says so.
-        if !self.event_idx && !std::mem::replace(&mut self.quiet, true) {
-            self.set_driver(view, Ordering::Relaxed)?;
-        }
-        Ok(())
+        either!(mut self, ring => ring.no_call(view))
     }
 }
 
@@ -249,151 +204,4 @@ fn store(view: &View<'_>, at: u64, value: u32, order: Ordering) -> Result<(), Br
     let words = view.words(at, 4).ok_or(Broken)?;
     words.store(0, value, order);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use guest_mem::Memory;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const AT: u64 = 0x1000;
-
-    fn memory() -> Memory {
-        let memory = Memory::new();
-        memory.map_anon(AT, LEN).expect("mapped");
-        memory
-    }
-
-    fn put(memory: &Memory, at: u64, bytes: &[u8]) {
-        memory.view().write(at, bytes).expect("mapped");
-    }
-
-    /// The device uses a chain.
-    fn use_chain(memory: &Memory, ring: &Ring, index: u16, id: u32, len: u32) {
-        let element = [id.to_le_bytes(), len.to_le_bytes()].concat();
-        put(
-            memory,
-            ring.device() + 4 + 8 * u64::from(index % SIZE),
-            &element,
-        );
-        put(
-            memory,
-            ring.device() + 2,
-            &index.wrapping_add(1).to_le_bytes(),
-        );
-    }
-
-    #[test]
-    fn chains_come_back_whole_and_in_any_order() {
-        let (memory, mut ring) = (memory(), Ring::new(AT, true));
-        let view = memory.view();
-        ring.offer(&view, &[7, 3, 9], 100, false).expect("good");
-        ring.offer(&view, &[1], 5, false).expect("good");
-        assert_eq!(ring.take(&view), Ok(None));
-        assert_eq!(ring.publish(&view), Ok(true), "index 0 has passed");
-        assert_eq!(ring.chains(), 2);
-        use_chain(&memory, &ring, 0, 1, 0);
-        use_chain(&memory, &ring, 1, 7, 0);
-        let mut back = Vec::new();
-        while let Some(used) = ring.take(&view).expect("good") {
-            ring.chain(used, |buffer| back.push(buffer));
-        }
-        assert_eq!(back, [1, 7, 3, 9]);
-        assert_eq!(ring.chains(), 0);
-    }
-
-    #[test]
-    fn what_a_device_cannot_have_used_breaks_the_ring() {
-        for lie in [
-            |memory: &Memory, ring: &Ring| use_chain(memory, ring, 0, 8, 0),
-            |memory: &Memory, ring: &Ring| use_chain(memory, ring, 0, 70_000, 0),
-            |memory: &Memory, ring: &Ring| use_chain(memory, ring, 0, 1024, 0),
-            |memory: &Memory, ring: &Ring| use_chain(memory, ring, 1, 7, 0),
-        ] {
-            let (memory, mut ring) = (memory(), Ring::new(AT, false));
-            let view = memory.view();
-            ring.offer(&view, &[7], 5, true).expect("good");
-            lie(&memory, &ring);
-            assert_eq!(ring.take(&view), Err(Broken));
-        }
-        // A chain is given back once.
-        let (memory, mut ring) = (memory(), Ring::new(AT, false));
-        let view = memory.view();
-        ring.offer(&view, &[7], 5, true).expect("good");
-        ring.offer(&view, &[8], 5, true).expect("good");
-        use_chain(&memory, &ring, 0, 7, 0);
-        use_chain(&memory, &ring, 1, 7, 0);
-        ring.take(&view).expect("good").expect("used");
-        assert_eq!(ring.take(&view), Err(Broken));
-    }
-
-    #[test]
-    fn each_side_says_when_it_wants_to_hear() {
-        for event_idx in [false, true] {
-            let (memory, mut ring) = (memory(), Ring::new(AT, event_idx));
-            let view = memory.view();
-            let wants = |ring: &Ring, wants: bool| {
-                // A flag, or an index that is far away.
-                put(&memory, ring.device(), &u16::from(!wants).to_le_bytes());
-                let event = if wants {
-                    ring.shown
-                } else {
-                    ring.shown.wrapping_sub(9)
-                };
-                put(
-                    &memory,
-                    ring.device() + 4 + 8 * ENTRIES,
-                    &event.to_le_bytes(),
-                );
-            };
-            for n in 0..4 {
-                let wanted = n % 2 == 0;
-                wants(&ring, wanted);
-                ring.offer(&view, &[n], 1, true).expect("good");
-                assert_eq!(ring.publish(&view), Ok(wanted), "{event_idx} {n}");
-                assert_eq!(ring.publish(&view), Ok(false), "nothing new");
-            }
-            ring.no_call(&view).expect("good");
-            assert_eq!(ring.want_call(&view), Ok(false));
-            use_chain(&memory, &ring, 0, 0, 1);
-            assert_eq!(ring.want_call(&view), Ok(true));
-            let mut said = [0; 2];
-            view.read(ring.driver() + 4 + 2 * ENTRIES, &mut said)
-                .expect("mapped");
-            view.read(ring.driver(), &mut said).expect("mapped");
-            assert_eq!(said, [0, 0], "calls are wanted");
-            ring.no_call(&view).expect("good");
-            view.read(ring.driver(), &mut said).expect("mapped");
-            assert_eq!(said, [u8::from(!event_idx), 0]);
-        }
-    }
-
-    proptest! {
-        /// Whatever the device writes, chains come back at most once, and only what it was given.
-        #[test]
-        fn no_device_makes_a_buffer_come_back_twice(
-            elements in prop::collection::vec((0..12u32, any::<u32>()), 1..20), index in any::<u16>(),
-        ) {
-            let (memory, mut ring) = (memory(), Ring::new(AT, true));
-            let view = memory.view();
-            for buffers in [[0, 1], [2, 3], [4, 5]] {
-                ring.offer(&view, &buffers, 1, true).expect("good");
-            }
-            for (n, (id, len)) in (0..).zip(&elements) {
-                use_chain(&memory, &ring, n, *id, *len);
-            }
-            put(&memory, ring.device() + 2, &(index % 5).to_le_bytes());
-            let mut back = Vec::new();
-            while let Ok(Some(used)) = ring.take(&view) {
-                ring.chain(used, |buffer| back.push(buffer));
-            }
-            let mut once = back.clone();
-            once.sort_unstable();
-            once.dedup();
-            prop_assert_eq!(once.len(), back.len());
-            prop_assert!(back.iter().all(|buffer| *buffer < 6));
-        }
-    }
 }

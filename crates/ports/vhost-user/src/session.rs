@@ -1,4 +1,4 @@
-//! What two processes agree upon: memory, features, two rings.
+//! What two processes agree upon: memory, features, rings.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,11 +13,7 @@ use thiserror::Error;
 use vhost_user::codec::{MemRegion, VringAddr, feature, protocol};
 use vhost_user::{Client, ClientError};
 
-use crate::ring::{LEN, Ring, SIZE};
-
-/// Queues of a pair.
-const RX: u8 = 0;
-const TX: u8 = 1;
+use crate::ring::{Format, LEN, Ring, SIZE};
 
 /// Where the shared memory is for the back end; not 0, which some take for none.
 const BASE: u64 = 1 << 20;
@@ -36,8 +32,11 @@ mod bits {
     pub const HOST_TSO6: u64 = 1 << 12;
     pub const HOST_ECN: u64 = 1 << 13;
     pub const MRG_RXBUF: u64 = 1 << 15;
+    pub const MQ: u64 = 1 << 22;
     pub const EVENT_IDX: u64 = 1 << 29;
     pub const VERSION_1: u64 = 1 << 32;
+    pub const PACKED: u64 = 1 << 34;
+    pub const IN_ORDER: u64 = 1 << 35;
     pub const GUEST_TSO: u64 = GUEST_TSO4 | GUEST_TSO6;
     pub const HOST_TSO: u64 = HOST_TSO4 | HOST_TSO6;
 }
@@ -53,7 +52,10 @@ const WANTED: u64 = bits::CSUM
     | bits::HOST_TSO
     | bits::HOST_ECN
     | bits::MRG_RXBUF
-    | bits::EVENT_IDX;
+    | bits::MQ
+    | bits::EVENT_IDX
+    | bits::PACKED
+    | bits::IN_ORDER;
 
 /// Why no session came about.
 #[derive(Debug, Error)]
@@ -72,10 +74,30 @@ pub enum SessionError {
     Map(#[from] MapError),
 }
 
-/// A session. Senders have `tx`, the inlet has the rest.
-pub struct Session {
+/// Why no session came about, and how many pairs were set up until then.
+#[derive(Debug)]
+pub struct Failed {
+    pub why: SessionError,
+    pub pairs: usize,
+}
+
+impl<E: Into<SessionError>> From<E> for Failed {
+    fn from(why: E) -> Self {
+        let why = why.into();
+        Self { why, pairs: 0 }
+    }
+}
+
+/// Rings of both directions. Senders have `tx`, the inlet has `rx`.
+pub struct Pair {
     pub tx: Side,
     pub rx: Side,
+}
+
+/// A session.
+pub struct Session {
+    /// At least one.
+    pub pairs: Vec<Pair>,
     pub caps: Caps,
     /// Frames may lie in several buffers.
     pub merges: bool,
@@ -100,8 +122,11 @@ impl Side {
 }
 
 /// What depends on nothing that was not accepted.
-fn accepted(offered: u64) -> u64 {
+fn accepted(offered: u64, pairs: usize, packed: bool) -> u64 {
     let mut features = offered & (WANTED | NEEDED);
+    if !packed {
+        features &= !bits::PACKED;
+    }
     let mut needs = |what: u64, one_of: u64| {
         if features & one_of == 0 {
             features &= !what;
@@ -113,24 +138,98 @@ fn accepted(offered: u64) -> u64 {
     needs(bits::GUEST_ECN, bits::GUEST_TSO);
     needs(bits::HOST_TSO, bits::CSUM);
     needs(bits::HOST_ECN, bits::HOST_TSO);
+    // Of split rings it saves nothing.
+    needs(bits::IN_ORDER, bits::PACKED);
+    if pairs == 1 {
+        features &= !bits::MQ;
+    }
     features
 }
 
+/// How many pairs there are to be. Some back ends answer with pairs and some with rings, so it may be too many.
+fn agreed_pairs(
+    client: &mut Client,
+    offered: u64,
+    known: u64,
+    wanted: usize,
+) -> Result<usize, ClientError> {
+    if wanted == 1 || known & protocol::MQ == 0 || offered & bits::MQ == 0 {
+        return Ok(1);
+    }
+    let said = usize::try_from(client.queues()?).unwrap_or(usize::MAX);
+    Ok(wanted.min(said).max(1))
+}
+
+/// What all rings of a session have in common.
+struct Setup {
+    client: Client,
+    memory: Memory,
+    format: Format,
+    closer: DeferredCloser,
+    signaller: Arc<Signaller>,
+}
+
+impl Setup {
+    fn side(&mut self, queue: usize) -> Result<Side, SessionError> {
+        let index = queue as u32;
+        let ring = Ring::new(BASE + LEN * queue as u64, self.format);
+        let (kick, call) = (EventFd::new()?, EventFd::new()?);
+        let client = &mut self.client;
+        client.set_vring_num(index, SIZE.into())?;
+        client.set_vring_base(index, ring.base())?;
+        client.set_vring_addr(&VringAddr {
+            index,
+            flags: 0,
+            descriptor: ring.descriptors(),
+            used: ring.device(),
+            available: ring.driver(),
+            log: 0,
+        })?;
+        client.set_vring_call(queue as u8, Some(&call))?;
+        client.set_vring_kick(queue as u8, Some(&kick))?;
+        client.set_vring_enable(index, true)?;
+        let kick = kick.as_fd().try_clone_to_owned()?;
+        Ok(Side {
+            ring,
+            memory: self.memory.clone(),
+            kick: Line::new(PeerFd::new(kick, &self.closer)),
+            signaller: Arc::clone(&self.signaller),
+            call: Arc::new(call),
+        })
+    }
+
+    fn pair(&mut self, pair: usize) -> Result<Pair, SessionError> {
+        let rx = self.side(2 * pair)?;
+        let tx = self.side(2 * pair + 1)?;
+        Ok(Pair { tx, rx })
+    }
+}
+
+/// What is wanted of a session.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// At most.
+    pub pairs: usize,
+    /// If the back end has them.
+    pub packed: bool,
+}
+
 /// Sets up a session on a connection. Waits for the back end, within bounds.
-pub fn begin(socket: OwnedFd) -> Result<Session, SessionError> {
+pub fn begin(socket: OwnedFd, wanted: Wanted) -> Result<Session, Failed> {
     let mut client = Client::from_connected(socket);
     client.set_timeout(PATIENCE);
     client.set_owner()?;
     let offered = client.features()?;
     if offered & NEEDED != NEEDED {
-        return Err(SessionError::Features(offered));
+        return Err(SessionError::Features(offered).into());
     }
-    let features = accepted(offered);
-    let known = client.protocol_features()? & protocol::REPLY_ACK;
+    let known = client.protocol_features()? & (protocol::REPLY_ACK | protocol::MQ);
     client.set_protocol_features(known)?;
+    let count = agreed_pairs(&mut client, offered, known, wanted.pairs)?;
+    let features = accepted(offered, count, wanted.packed);
     client.set_features(features)?;
 
-    let len = 2 * LEN;
+    let len = 2 * count as u64 * LEN;
     let ram = SharedMem::new("vhost-user-port", len as usize)?;
     let memory = Memory::new();
     memory.map_fd(BASE, len, ram.as_fd(), 0, Prot::RW)?;
@@ -142,37 +241,32 @@ pub fn begin(socket: OwnedFd) -> Result<Session, SessionError> {
     };
     client.set_mem_table(&[region], &[ram.as_fd()])?;
 
-    let closer = DeferredCloser::default();
-    let signaller = Arc::new(Signaller::new(SLOW));
-    let event_idx = features & bits::EVENT_IDX != 0;
-    let mut side = |queue: u8| -> Result<Side, SessionError> {
-        let ring = Ring::new(BASE + LEN * u64::from(queue), event_idx);
-        let (kick, call) = (EventFd::new()?, EventFd::new()?);
-        let index = queue.into();
-        client.set_vring_num(index, SIZE.into())?;
-        client.set_vring_base(index, 0)?;
-        client.set_vring_addr(&VringAddr {
-            index,
-            flags: 0,
-            descriptor: ring.descriptors(),
-            used: ring.device(),
-            available: ring.driver(),
-            log: 0,
-        })?;
-        client.set_vring_call(queue, Some(&call))?;
-        client.set_vring_kick(queue, Some(&kick))?;
-        client.set_vring_enable(index, true)?;
-        let kick = kick.as_fd().try_clone_to_owned()?;
-        Ok(Side {
-            ring,
-            memory: memory.clone(),
-            kick: Line::new(PeerFd::new(kick, &closer)),
-            signaller: Arc::clone(&signaller),
-            call: Arc::new(call),
-        })
-    };
-    let (rx, tx) = (side(RX)?, side(TX)?);
     let has = |bit: u64| features & bit != 0;
+    let mut setup = Setup {
+        client,
+        memory,
+        format: Format {
+            event_idx: has(bits::EVENT_IDX),
+            packed: has(bits::PACKED),
+            in_order: has(bits::IN_ORDER),
+        },
+        closer: DeferredCloser::default(),
+        signaller: Arc::new(Signaller::new(SLOW)),
+    };
+    let mut pairs = Vec::new();
+    for pair in 0..count {
+        let made = setup
+            .pair(pair)
+            .map_err(|why| Failed { why, pairs: pair })?;
+        pairs.push(made);
+    }
+    if count > 1 {
+        // One that acknowledges nothing has taken the last pair when it answers.
+        setup.client.features().map_err(|why| Failed {
+            why: why.into(),
+            pairs: count - 1,
+        })?;
+    }
     let caps = Caps {
         csum: has(bits::CSUM),
         // A frame with ECN goes whole only to who knows that.
@@ -181,11 +275,10 @@ pub fn begin(socket: OwnedFd) -> Result<Session, SessionError> {
         ..Caps::NONE
     };
     Ok(Session {
-        tx,
-        rx,
+        pairs,
         caps,
         merges: has(bits::MRG_RXBUF),
-        client,
+        client: setup.client,
     })
 }
 
@@ -196,6 +289,7 @@ mod tests {
     #[test]
     fn nothing_is_accepted_that_needs_what_is_not_there() {
         let all = WANTED | NEEDED;
+        let accepted = |offered| super::accepted(offered, 2, true);
         assert_eq!(accepted(u64::MAX), all);
         assert_eq!(
             accepted(!bits::CSUM),
@@ -210,6 +304,15 @@ mod tests {
             accepted(!bits::MRG_RXBUF),
             all & !(bits::MRG_RXBUF | receive)
         );
+        assert_eq!(
+            accepted(!bits::PACKED),
+            all & !(bits::PACKED | bits::IN_ORDER)
+        );
         assert_eq!(accepted(NEEDED), NEEDED);
+        assert_eq!(super::accepted(u64::MAX, 1, true), all & !bits::MQ);
+        assert_eq!(
+            super::accepted(u64::MAX, 2, false),
+            all & !(bits::PACKED | bits::IN_ORDER)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What senders and the inlet share: the transmit ring.
+//! What senders and the inlet share: the transmit rings.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use frame::{Caps, Counted};
 use guest_mem::View;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use port::{Bell, Tally, Waiters};
 
 use crate::count;
 use crate::ring::{Broken, SIZE};
 use crate::session::Side;
 
-/// The transmit side of a session.
+/// A transmit ring of a session.
 pub struct Out {
     pub side: Side,
     pub caps: Caps,
@@ -56,6 +56,23 @@ impl Out {
         Ok(moved)
     }
 
+    /// Makes room for senders that wait for it. `true`: there is some.
+    pub fn make_room(&mut self) -> Result<bool, Broken> {
+        if self.broken {
+            return Err(Broken);
+        }
+        if self.full_since.is_none() {
+            return Ok(false);
+        }
+        let memory = self.side.memory.clone();
+        let view = memory.view();
+        let moved = self.reap(&view)?;
+        if moved {
+            self.side.ring.no_call(&view)?;
+        }
+        Ok(moved)
+    }
+
     /// Whether there are so many free buffers.
     pub fn has(&self, count: usize) -> bool {
         self.free.len() >= count
@@ -71,8 +88,8 @@ impl Out {
 
 /// What senders and the inlet share.
 pub struct Shared {
-    /// `None` while no back end is connected.
-    pub out: Mutex<Option<Out>>,
+    /// One of each pair; none while no back end is connected.
+    pub outs: RwLock<Vec<Mutex<Out>>>,
     /// Rung by senders for the inlet.
     pub bell: Bell,
     pub waiters: Waiters,
@@ -90,7 +107,7 @@ const VLAN: u8 = 8;
 impl Shared {
     pub fn new(patience: Duration) -> io::Result<Self> {
         Ok(Self {
-            out: Mutex::default(),
+            outs: RwLock::default(),
             bell: Bell::new()?,
             waiters: Waiters::new(),
             tally: Tally::new(count::NAMES),
@@ -100,9 +117,9 @@ impl Shared {
     }
 
     /// A session has begun, or ended. Returns how many frames the back end had and may not have taken.
-    pub fn replace(&self, out: Option<Out>) -> u64 {
+    pub fn replace(&self, outs: Vec<Out>) -> u64 {
         // Frames for a back end that is not there need no work.
-        let caps = out.as_ref().map_or(Caps::ALL, |out| out.caps);
+        let caps = outs.first().map_or(Caps::ALL, |out| out.caps);
         let bits = [
             (caps.csum, CSUM),
             (caps.tso4, TSO4),
@@ -110,12 +127,13 @@ impl Shared {
             (caps.vlan, VLAN),
         ];
         let bits = bits.iter().filter(|(has, _)| *has).map(|(_, bit)| bit);
-        let mut slot = self.out.lock();
+        let mut slot = self.outs.write();
         self.caps.store(bits.sum(), Ordering::Release);
-        let before = std::mem::replace(&mut *slot, out);
+        let before = std::mem::replace(&mut *slot, outs.into_iter().map(Mutex::new).collect());
         drop(slot);
         self.waiters.wake_all();
-        before.map_or(0, |before| before.side.ring.chains().into())
+        let left = |out: Mutex<Out>| u64::from(out.into_inner().side.ring.chains());
+        before.into_iter().map(left).sum()
     }
 
     pub fn caps(&self) -> Caps {

@@ -1,4 +1,4 @@
-//! The way out: into buffers of a transmit ring, from any thread.
+//! The way out: into buffers of the transmit rings, from any thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,8 +6,10 @@ use std::time::Instant;
 use datapath::Layout;
 use frame::{Batch, Caps, Frame, Sink, Wake};
 use guest_mem::View;
-use port::vnet;
+use parking_lot::{Mutex, MutexGuard};
+use port::{flow, vnet};
 
+use crate::config::MAX_PAIRS;
 use crate::count;
 use crate::ring::{BUFFER, Broken, SIZE};
 use crate::shared::{Out, Shared};
@@ -94,23 +96,68 @@ fn publish(shared: &Shared, out: &mut Out, view: &View<'_>) -> Result<(), Broken
     Ok(())
 }
 
+/// The ring for a frame: the same for all frames of a flow, so that they keep their order.
+fn pair_of(frame: &Frame<'_>, pairs: usize) -> usize {
+    if pairs > 1 {
+        flow::spread(frame.head(), pairs)
+    } else {
+        0
+    }
+}
+
+/// Rings that a batch goes to.
+type Locked<'a> = [Option<MutexGuard<'a, Out>>; MAX_PAIRS];
+
+/// All of them are taken first, always in the same order: what finds no room ends the batch for all.
+fn lock<'a>(outs: &'a [Mutex<Out>], batch: &Batch<'_>, picks: &[u16]) -> Locked<'a> {
+    let mut locked = Locked::default();
+    let mut needed = 1_u32;
+    if outs.len() > 1 {
+        let frames = picks
+            .iter()
+            .filter_map(|pick| batch.get(usize::from(*pick)));
+        let bits = frames.map(|frame| 1 << pair_of(&frame, outs.len()));
+        needed = bits.fold(0, |all, bit: u32| all | bit);
+    }
+    for (n, (slot, out)) in locked.iter_mut().zip(outs).enumerate() {
+        if needed >> n & 1 == 1 {
+            *slot = Some(out.lock());
+        }
+    }
+    locked
+}
+
 impl Sink for VhostSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let tally = &self.shared.tally;
-        let mut slot = self.shared.out.lock();
-        let Some(out) = slot.as_mut().filter(|out| !out.broken) else {
+        let outs = self.shared.outs.read();
+        if outs.is_empty() {
             tally.add(count::DOWN, picks.len() as u64);
             return picks.len();
+        }
+        let mut locked = lock(&outs, batch, picks);
+        // All rings of a session lie in one memory.
+        let memory = locked.iter().flatten().next();
+        let Some(memory) = memory.map(|out| out.side.memory.clone()) else {
+            return picks.len();
         };
-        let memory = out.side.memory.clone();
         let view = memory.view();
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         let mut tell = false;
         for &pick in picks {
-            let Some(frame) = batch.get(usize::from(pick)) else {
+            let frame = batch.get(usize::from(pick));
+            let Some((frame, out)) = frame.and_then(|frame| {
+                let out = locked[pair_of(&frame, outs.len())].as_mut()?;
+                Some((frame, out))
+            }) else {
                 done += 1;
                 continue;
             };
+            if out.broken {
+                tally.add(count::DOWN, 1);
+                done += 1;
+                continue;
+            }
             match self.give(out, &view, &frame) {
                 Ok(Fate::Given) => {
                     frames += 1;
@@ -124,20 +171,18 @@ impl Sink for VhostSink {
                 }
                 Err(Broken) => {
                     out.broken = true;
-                    break;
+                    tally.add(count::DOWN, 1);
                 }
             }
             done += 1;
         }
-        if publish(&self.shared, out, &view).is_err() {
-            out.broken = true;
+        for out in locked.iter_mut().flatten() {
+            out.broken |= publish(&self.shared, out, &view).is_err();
+            // The inlet ends the session.
+            tell |= out.broken;
         }
-        if out.broken {
-            tally.add(count::DOWN, (picks.len() - done) as u64);
-            done = picks.len();
-            tell = true;
-        }
-        drop(slot);
+        drop(locked);
+        drop(outs);
         if tell {
             self.shared.bell.ring();
         }

@@ -1,5 +1,8 @@
 //! The port before a back end that does what it likes.
 
+mod packed;
+mod pairs;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,12 +57,12 @@ impl Wake for Woken {
 /// What the back end knows of its rings.
 struct Device {
     features: u64,
-    rings: [Option<Ring>; 2],
+    rings: Vec<Option<Ring>>,
 }
 
 impl Backend for Device {
     fn queues(&self) -> u16 {
-        2
+        self.rings.len() as u16
     }
     fn features(&self) -> u64 {
         self.features
@@ -95,10 +98,16 @@ struct Setup {
 const PATIENCE: Duration = Duration::from_millis(60);
 
 fn setup(features: u64) -> Setup {
+    setup_with(features, 2, 1)
+}
+
+/// The same with so many rings of the back end's, and pairs that are wanted.
+fn setup_with(features: u64, rings: u16, pairs: usize) -> Setup {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("s");
-    let server = Server::new(2, Listener::bind(&path).expect("bound")).expect("a server");
+    let server = Server::new(rings, Listener::bind(&path).expect("bound")).expect("a server");
     let mut config = VhostUserConfig::new(Endpoint::Connect(path.clone()));
+    config.pairs = pairs;
     config.patience = PATIENCE;
     config.retry_max = Duration::from_millis(20);
     let mut port = open(config).expect("a port");
@@ -109,7 +118,7 @@ fn setup(features: u64) -> Setup {
         server,
         device: Device {
             features,
-            rings: [None, None],
+            rings: vec![None; rings.into()],
         },
         port,
         inlet,
@@ -408,6 +417,17 @@ fn a_back_end_without_what_is_needed_or_without_words_is_refused() {
         assert_eq!(setup.inlet.run(&setup.wire, 64), InletStatus::Idle);
     }
     assert_eq!(setup.count("vhost_refused"), before + 1);
+}
+
+#[test]
+fn its_thread_may_make_connections() {
+    for endpoint in [Endpoint::Connect, Endpoint::Listen] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = open(VhostUserConfig::new(endpoint(dir.path().join("s")))).expect("a port");
+        // In a sandbox, a thread of another kind gets no socket.
+        let inlet = port.inlet.expect("an inlet");
+        assert_eq!(inlet.kind(), port::Kind::Network);
+    }
 }
 
 #[test]

@@ -170,6 +170,47 @@ fn a_burst_crosses_a_port_in_order_and_segments_cross_it_whole() {
 }
 
 #[test]
+fn flows_cross_between_two_daemons_over_several_pairs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    // The door has rings for two pairs; more are asked for.
+    let _far = host(&format!(
+        "workers = 1\n[[switch]]\nname = \"far\"\n{}{}queue-pairs = 2\n",
+        nic("b", &at("b"), "switch:far"),
+        nic("door", &at("door"), "switch:far")
+    ));
+    let port = format!("vhost-user:{},pairs=4", at("door").display());
+    let near = with_port(&at("a"), &port);
+    let name = format!("near/{port}");
+    let of_port = |name_: &str| counter(&near, "port", &name, name_);
+    until("they meet", || of_port("vhost_connects") == 1);
+    // It had said four, and meant rings.
+    assert_eq!(
+        (of_port("vhost_fewer_pairs"), of_port("vhost_refused")),
+        (1, 1)
+    );
+    let (mut a, a_vmm) = attach(&at("a"), PLAIN);
+    let (mut b, b_vmm) = attach(&at("b"), PLAIN);
+    b.give(0, 60);
+    for number in 0..60 {
+        a.send(1, &frame(2, 10 + number % 6, number));
+    }
+    a_vmm.kick(1);
+    let mut came: Vec<Vec<u8>> = Vec::new();
+    until("all have come", || {
+        came.extend(b.received(0));
+        came.len() == 60
+    });
+    for flow in 0..6 {
+        let of_flow = |frame: &&Vec<u8>| frame[11] == 10 + flow;
+        let numbers: Vec<u8> = came.iter().filter(of_flow).map(|frame| frame[14]).collect();
+        let sent: Vec<u8> = (0..10).map(|n| flow + 6 * n).collect();
+        assert_eq!(numbers, sent);
+    }
+    exchange((&mut a, &a_vmm), (&mut b, &b_vmm), 1..50);
+}
+
+#[test]
 fn a_port_listens_for_a_back_end_that_connects() {
     use ::vhost_user::Listener;
     use std::os::unix::net::UnixStream;
