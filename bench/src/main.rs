@@ -20,6 +20,7 @@ mod latency;
 mod lines;
 mod livelock;
 mod load;
+mod looking;
 mod machine;
 mod misses;
 mod options;

@@ -6,7 +6,7 @@ use ceiling::Loop;
 use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
-use crate::adding;
+use crate::{adding, looking};
 use crate::ceilings::shape;
 use crate::error::Result;
 use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
@@ -38,6 +38,7 @@ pub fn estimate(options: &Options) -> f64 {
     27.0 + (COUNTS.len() * 3 * options.rounds()) as f64 * (seconds(options) + 0.2)
         + 3.0 * idle(options)
         + adding::estimate(options)
+        + looking::estimate(options)
 }
 
 fn idle(options: &Options) -> f64 {
@@ -111,6 +112,7 @@ pub fn run(options: &Options) -> Result<Report> {
     write(&mut page, &fleets, &all, &ten, &bare, &rest);
     drop(fleets);
     adding::run(options, &mut page)?;
+    looking::run(options, &mut page, &mut quiet)?;
     Ok(page.finish(&quiet))
 }
 

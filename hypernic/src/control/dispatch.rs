@@ -135,7 +135,7 @@ pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     let (needs, role) = (needs.name().to_owned(), role.name().to_owned());
     Err(Failure::NotAllowed {
         message: format!(
-            "{} is for the role {needs}, and yours is {role}; see control-{needs} in docs/control.md",
+            "{} is for the role {needs}, and yours is {role}; see control-{needs} in docs/roles.md",
             call.method()
         ),
         needs,

@@ -406,7 +406,7 @@ impl Room {
             let failure = Failure::NotAllowed {
                 needs: Role::Monitor.name().into(),
                 role: "none".into(),
-                message: "this user may not use the control socket; see control-monitor in docs/control.md"
+                message: "this user may not use the control socket; see control-monitor in docs/roles.md"
                     .into(),
             };
             // It is not waited for: what does not fit into an empty socket is lost.

@@ -110,7 +110,7 @@ pub(crate) struct Function {
     pub touched: AtomicBool,
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
-    pub adapts: bool,
+    pub adapts: AtomicBool,
     /// Plain frames go in runs ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
     /// test compares.
     pub fast_path: bool,
@@ -158,7 +158,7 @@ impl Function {
             rx_hold: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             true_fcs,
-            adapts: false,
+            adapts: AtomicBool::new(false),
             fast_path: true,
         }
     }
