@@ -135,7 +135,12 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
         })
         .collect();
     page.table(
-        &["who asks", "Mpps", "over nobody", "control thread: % of one processor"],
+        &[
+            "who asks",
+            "Mpps",
+            "over nobody",
+            "control thread: % of one processor",
+        ],
         &rows,
     );
     let data: Vec<Value> = columns.iter().map(Column::json).collect();
@@ -204,7 +209,9 @@ impl Calls {
                 client.call(&NicList::default()).map_err(said)?;
                 client.call(&MetricsGet::default()).map_err(said)?;
                 calls += 2;
-                if ends.recv_timeout(Duration::from_secs(1)) != Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                if ends.recv_timeout(Duration::from_secs(1))
+                    != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+                {
                     return Ok(calls);
                 }
             }
@@ -248,19 +255,20 @@ fn who_looks(options: &Options, page: &mut Page, fabric: &Fabric) -> Result<()> 
         Ok::<_, Error>(line)
     };
     // A look a second: what the daemon and who looks have had of a processor meanwhile.
-    let measure = |who: Option<&Looker>, look: &mut dyn FnMut() -> Result<usize>| -> Result<[f64; 3]> {
-        let had = || (who.map_or(0.0, |who| cpu(who.0.id())), fabric.cpu());
-        let (begun, before) = (Instant::now(), had());
-        let mut bytes = 0;
-        for n in 1..=looks(options) {
-            bytes = look()?;
-            let next = begun + Duration::from_secs(n.into());
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        }
-        let (now, took) = (had(), begun.elapsed().as_secs_f64());
-        let part = |now: f64, before: f64| 100.0 * (now - before) / took;
-        Ok([part(now.0, before.0), part(now.1, before.1), bytes as f64])
-    };
+    let measure =
+        |who: Option<&Looker>, look: &mut dyn FnMut() -> Result<usize>| -> Result<[f64; 3]> {
+            let had = || (who.map_or(0.0, |who| cpu(who.0.id())), fabric.cpu());
+            let (begun, before) = (Instant::now(), had());
+            let mut bytes = 0;
+            for n in 1..=looks(options) {
+                bytes = look()?;
+                let next = begun + Duration::from_secs(n.into());
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            let (now, took) = (had(), begun.elapsed().as_secs_f64());
+            let part = |now: f64, before: f64| 100.0 * (now - before) / took;
+            Ok([part(now.0, before.0), part(now.1, before.1), bytes as f64])
+        };
     eprintln!("  who looks at {NICS} NICs");
     let nobody = measure(None, &mut || Ok(0))?;
     let (exporter, mut out) = start(&["exporter", "--listen", "127.0.0.1:0"])?;
@@ -296,7 +304,10 @@ fn who_looks(options: &Options, page: &mut Page, fabric: &Fabric) -> Result<()> 
             ]
         })
         .collect();
-    page.table(&["who", "itself: %", "the daemon: %", "bytes a look"], &table);
+    page.table(
+        &["who", "itself: %", "the daemon: %", "bytes a look"],
+        &table,
+    );
     let data = rows.map(|(who, figures)| json!({"who": who, "figures": figures}));
     page.data("who_looks", Value::from(data.to_vec()));
     Ok(())
@@ -305,7 +316,8 @@ fn who_looks(options: &Options, page: &mut Page, fabric: &Fabric) -> Result<()> 
 /// All metrics, once. How many bytes.
 fn scrape(at: &str) -> Result<usize> {
     let mut stream = TcpStream::connect(at).map_err(refused)?;
-    let call = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let call =
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n";
     stream.write_all(call.as_bytes()).map_err(refused)?;
     let mut text = String::new();
     stream.read_to_string(&mut text).map_err(refused)?;

@@ -6,7 +6,6 @@ use ceiling::Loop;
 use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
-use crate::{adding, looking};
 use crate::ceilings::shape;
 use crate::error::Result;
 use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
@@ -16,6 +15,7 @@ use crate::page::Page;
 use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
+use crate::{adding, looking};
 
 /// How many NICs.
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];

@@ -47,7 +47,6 @@ enum Question {
     States(mpsc::Sender<Option<[Vec<u8>; 2]>>),
 }
 
-
 /// What other threads share with a NIC's worker.
 struct Inbox {
     /// The port's other side is there.

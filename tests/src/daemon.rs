@@ -421,7 +421,9 @@ impl Drop for Daemon {
         self.kill();
         // Whatever a test is about: nothing tries what its sandbox forbids.
         let log = self.log();
-        let tried = log.lines().find(|line| line.contains("made the system call "));
+        let tried = log
+            .lines()
+            .find(|line| line.contains("made the system call "));
         if let Some(line) = tried.filter(|_| !self.may_try && !std::thread::panicking()) {
             panic!("{line}");
         }

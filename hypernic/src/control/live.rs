@@ -288,7 +288,10 @@ fn find(host: &Host, call: &CaptureStart) -> Result<(Source, Option<(Losers, Str
         )));
     }
     let losers = Losers(Arc::clone(witnesses), Some(switch.clone()));
-    Ok((Source::Port(Arc::clone(witnesses)), Some((losers, port.to_owned()))))
+    Ok((
+        Source::Port(Arc::clone(witnesses)),
+        Some((losers, port.to_owned())),
+    ))
 }
 
 /// Whether a client has closed its connection.

@@ -307,7 +307,10 @@ fn what_a_port_of_a_switch_loses_comes_with_its_reason() {
         )
     });
     let mut a = driver(&lab, "a");
-    let port = format!("lan/stream:listen={}", lab.dir.path().join("peer").display());
+    let port = format!(
+        "lan/stream:listen={}",
+        lab.dir.path().join("peer").display()
+    );
     let mut start = CaptureStart {
         nic: port.clone(),
         snaplen: None,
@@ -332,7 +335,10 @@ fn what_a_port_of_a_switch_loses_comes_with_its_reason() {
     let comment = b"stream_down";
     assert!(body.windows(comment.len()).any(|words| words == comment));
     let there = captures(&lab);
-    assert_eq!((there.len(), there[0].nic.as_str(), there[0].frames), (1, port.as_str(), 1));
+    assert_eq!(
+        (there.len(), there[0].nic.as_str(), there[0].frames),
+        (1, port.as_str(), 1)
+    );
     // It ends with the port, though another takes its name.
     let spec = port.strip_prefix("lan/").expect("it is on lan");
     for words in ["port remove", "port add"] {

@@ -146,7 +146,9 @@ impl Drop for Lab {
         let _ = self.daemon.wait();
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         // Whatever a test is about: nothing tries what its sandbox forbids.
-        let tried = log.lines().find(|line| line.contains("made the system call "));
+        let tried = log
+            .lines()
+            .find(|line| line.contains("made the system call "));
         if let Some(line) = tried.filter(|_| !std::thread::panicking()) {
             panic!("{line}");
         }

@@ -68,17 +68,15 @@ impl Scene {
         }
     }
 
-    fn call(&self, method: &str, parameters: &Value) -> Value {
-        let parameters = parameters.to_string();
-        let words = ["-j", "call", &self.address, method, &parameters];
+    fn call(&self, method: &str, parameters: &str) -> Value {
+        let words = ["-j", "call", &self.address, method, parameters];
         let said = self.client.ran(&words);
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{method}: {error}: {said}"))
     }
 
     /// The name of the error, and its parameters.
-    fn error(&self, as_user: Option<u32>, method: &str, parameters: &Value) -> (String, Value) {
-        let parameters = parameters.to_string();
-        let words = ["-j", "call", &self.address, method, &parameters];
+    fn error(&self, as_user: Option<u32>, method: &str, parameters: &str) -> (String, Value) {
+        let words = ["-j", "call", &self.address, method, parameters];
         let mut command = self.client.command(&words);
         if let Some(user) = as_user {
             command.uid(user).gid(user);
@@ -124,10 +122,50 @@ fn varlinkctl_finds_every_interface_as_it_is_published() {
         assert_eq!(words(&told), words(&text), "{name}");
         for method in text.lines().filter_map(|line| line.strip_prefix("method ")) {
             let method = method.split(' ').next().unwrap();
-            let listed = methods.lines().any(|line| line == format!("{name}.{method}"));
+            let listed = methods
+                .lines()
+                .any(|line| line == format!("{name}.{method}"));
             assert!(listed, "{name}.{method}: {methods}");
         }
     }
+}
+
+/// Calls, their parameters, and what stands where in their replies. `@` is the folder of sockets.
+const CALLS: &str = r#"
+org.varlink.service.GetInfo {} /product "hypernic"
+io.hypernic.Control.GetStatus {} /generation 0
+io.hypernic.Nic.Add {"nic":{"name":"b","port":"switch:lan","socket_path":"@/b"}} /changed true
+io.hypernic.Nic.Add {"nic":{"name":"b","port":"switch:lan","socket_path":"@/b"}} /changed false
+io.hypernic.Nic.List {"name":"b"} /nics/0/config/port "switch:lan"
+io.hypernic.Nic.Inspect {"name":"b","register":"STATUS"} /registers/0/name "STATUS"
+io.hypernic.Switch.List {} /switches/0/config/name "lan"
+io.hypernic.Port.Add {"switch":"lan","port":"loopback"} /changed true
+io.hypernic.Chip.List {} /chips/0/config/name "p0"
+io.hypernic.Vf.Show {"nic":"p0vf0"} /vfs/0/nic "p0vf0"
+io.hypernic.Capture.List {} /captures []
+io.hypernic.Upgrade.GetStates {"nic":"a"} /model "e1000"
+io.hypernic.Drops.Explain {"name":"rx_missed"} /reasons/0/name "rx_missed"
+io.hypernic.Nic.Remove {"name":"b"} /changed true
+"#;
+
+/// Calls that cannot be, their errors, and a parameter of each.
+const ERRORS: &str = r#"
+io.hypernic.Nic.Burn {} org.varlink.service.MethodNotFound method
+io.hypernic.Fire.Burn {} org.varlink.service.InterfaceNotFound interface
+io.hypernic.Nic.Add {"nick":1} org.varlink.service.InvalidParameter parameter
+io.hypernic.Nic.Remove {"name":"z"} io.hypernic.Control.Unknown message
+io.hypernic.Switch.Remove {"name":"lan"} io.hypernic.Control.InUse by
+io.hypernic.Switch.Add {"switch":{"name":"lan","ageing_seconds":99}} io.hypernic.Control.Exists differs
+io.hypernic.Nic.Remove {"name":"a","if_generation":999} io.hypernic.Control.Stale message
+io.hypernic.Switch.Add {"switch":{"name":"x","ageing_seconds":1}} io.hypernic.Control.Invalid message
+"#;
+
+/// The lines of a table, each of four words.
+fn rows(table: &str) -> impl Iterator<Item = [&str; 4]> {
+    table.trim().lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        words.try_into().expect("four words")
+    })
 }
 
 #[test]
@@ -135,55 +173,29 @@ fn varlinkctl_calls_each_interface_and_names_each_error() {
     let chip = "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"@/vf{}\"\nport = \"null\"\n";
     let roles = format!("control-monitor = [\"{MONITOR}\"]\n");
     let scene = Scene::new(&format!("{roles}{LAN}{}{chip}", nic("a", "")));
-    let socket = scene.lab.at("b");
-    let add = json!({"nic": {"name": "b", "port": "switch:lan", "socket_path": socket}});
-    let nothing = json!({});
-    for (method, parameters, pointer, is) in [
-        ("org.varlink.service.GetInfo", &nothing, "/product", json!("hypernic")),
-        ("io.hypernic.Control.GetStatus", &nothing, "/generation", json!(0)),
-        ("io.hypernic.Nic.Add", &add, "/changed", json!(true)),
-        ("io.hypernic.Nic.Add", &add, "/changed", json!(false)),
-        ("io.hypernic.Nic.List", &json!({"name": "b"}), "/nics/0/config/port", json!("switch:lan")),
-        ("io.hypernic.Nic.Inspect", &json!({"name": "b", "register": "STATUS"}), "/registers/0/name", json!("STATUS")),
-        ("io.hypernic.Switch.List", &nothing, "/switches/0/config/name", json!("lan")),
-        ("io.hypernic.Port.Add", &json!({"switch": "lan", "port": "loopback"}), "/changed", json!(true)),
-        ("io.hypernic.Chip.List", &nothing, "/chips/0/config/name", json!("p0")),
-        ("io.hypernic.Vf.Show", &json!({"nic": "p0vf0"}), "/vfs/0/nic", json!("p0vf0")),
-        ("io.hypernic.Capture.List", &nothing, "/captures", json!([])),
-        ("io.hypernic.Upgrade.GetStates", &json!({"nic": "a"}), "/model", json!("e1000")),
-        ("io.hypernic.Nic.Remove", &json!({"name": "b"}), "/changed", json!(true)),
-    ] {
-        let told = scene.call(method, parameters);
+    let folder = scene.lab.dir.path().display().to_string();
+    for [method, parameters, pointer, is] in rows(CALLS) {
+        let told = scene.call(method, &parameters.replace('@', &folder));
+        let is: Value = serde_json::from_str(is).unwrap();
         assert_eq!(told.pointer(pointer), Some(&is), "{method}: {told}");
     }
-    let dump = scene.call("io.hypernic.Config.Dump", &nothing);
+    let dump = scene.call("io.hypernic.Config.Dump", "{}");
     assert!(dump["text"].as_str().unwrap().contains("p0"), "{dump}");
-    let metrics = scene.call("io.hypernic.Metrics.Get", &nothing);
+    let metrics = scene.call("io.hypernic.Metrics.Get", "{}");
     assert!(metrics.to_string().contains("turns"), "{metrics}");
-    let losses = scene.call("io.hypernic.Drops.Explain", &json!({"name": "rx_missed"}));
-    assert!(losses.to_string().contains("rx_missed"), "{losses}");
-    for (method, parameters, name, member) in [
-        ("io.hypernic.Nic.Burn", &nothing, "org.varlink.service.MethodNotFound", "method"),
-        ("io.hypernic.Fire.Burn", &nothing, "org.varlink.service.InterfaceNotFound", "interface"),
-        ("io.hypernic.Nic.Add", &json!({"nick": 1}), "org.varlink.service.InvalidParameter", "parameter"),
-        ("io.hypernic.Nic.Remove", &json!({"name": "z"}), "io.hypernic.Control.Unknown", "message"),
-        ("io.hypernic.Switch.Remove", &json!({"name": "lan"}), "io.hypernic.Control.InUse", "by"),
-        ("io.hypernic.Switch.Add", &json!({"switch": {"name": "lan", "ageing_seconds": 99}}), "io.hypernic.Control.Exists", "differs"),
-        ("io.hypernic.Nic.Remove", &json!({"name": "a", "if_generation": 999}), "io.hypernic.Control.Stale", "message"),
-        ("io.hypernic.Switch.Add", &json!({"switch": {"name": "x", "ageing_seconds": 1}}), "io.hypernic.Control.Invalid", "message"),
-    ] {
+    for [method, parameters, name, member] in rows(ERRORS) {
         let (error, told) = scene.error(None, method, parameters);
         assert_eq!(error, name, "{method}: {told}");
         assert!(told.get(member).is_some(), "{method}: {told}");
     }
     if rustix::process::geteuid().is_root() {
         std::fs::set_permissions(scene.lab.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let mut list = scene.client.command(&["call", &scene.address, "io.hypernic.Nic.List", "{}"]);
+        let words = ["call", &scene.address, "io.hypernic.Nic.List", "{}"];
+        let mut list = scene.client.command(&words);
         run(list.uid(MONITOR).gid(MONITOR)).unwrap();
-        let remove = json!({"name": "a"});
         for (user, method, parameters) in [
-            (MONITOR, "io.hypernic.Nic.Remove", &remove),
-            (STRANGER, "io.hypernic.Nic.List", &nothing),
+            (MONITOR, "io.hypernic.Nic.Remove", "{\"name\":\"a\"}"),
+            (STRANGER, "io.hypernic.Nic.List", "{}"),
         ] {
             let (error, told) = scene.error(Some(user), method, parameters);
             assert_eq!(error, "io.hypernic.Control.NotAllowed", "{user}: {told}");
@@ -198,16 +210,22 @@ fn varlinkctl_is_told_what_changes() {
     let mut told = scene.client.command(&words);
     told.args(["io.hypernic.Monitor.Subscribe", "{}"]);
     let mut told = told.stdout(Stdio::piped()).spawn().unwrap();
-    let mut replies = BufReader::new(told.stdout.take().unwrap()).lines().map(|line| {
-        let line = line.unwrap();
-        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
-    });
+    let mut replies = BufReader::new(told.stdout.take().unwrap())
+        .lines()
+        .map(|line| {
+            let line = line.unwrap();
+            serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        });
     let first = replies.next().unwrap();
     assert_eq!(first["state"]["switches"], json!([]), "{first}");
-    scene.call("io.hypernic.Switch.Add", &json!({"switch": {"name": "lan"}}));
+    scene.call("io.hypernic.Switch.Add", "{\"switch\":{\"name\":\"lan\"}}");
     let second = replies.next().unwrap();
     let event = &second["events"][0];
-    assert_eq!((event["what"].as_str(), event["name"].as_str()), (Some("switch_added"), Some("lan")), "{second}");
+    assert_eq!(
+        (event["what"].as_str(), event["name"].as_str()),
+        (Some("switch_added"), Some("lan")),
+        "{second}"
+    );
     told.kill().unwrap();
     told.wait().unwrap();
 }

@@ -44,7 +44,9 @@ impl<'a> Reader<'a> {
     fn name(&mut self) -> &'a str {
         self.skip();
         let end = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-        let (name, rest) = self.rest.split_at(self.rest.find(end).unwrap_or(self.rest.len()));
+        let (name, rest) = self
+            .rest
+            .split_at(self.rest.find(end).unwrap_or(self.rest.len()));
         self.rest = rest;
         name
     }
@@ -202,7 +204,13 @@ fn found(interface: &str, name: &str, value: &Value) -> String {
     let interface = INTERFACES.iter().find(|one| one.name == interface);
     let schema = schema(&interface.expect("there").description());
     let mut found = String::new();
-    wrong(&schema["$defs"][name], &schema["$defs"], value, name, &mut found);
+    wrong(
+        &schema["$defs"][name],
+        &schema["$defs"],
+        value,
+        name,
+        &mut found,
+    );
     found
 }
 
@@ -221,7 +229,11 @@ fn the_schemas_are_fresh() {
         assert!(kept == schema, "{} is stale: make docs", file.display());
     }
     let files = std::fs::read_dir(&dir).expect("folder").count();
-    assert_eq!(files, INTERFACES.len(), "an interface that went has left its file");
+    assert_eq!(
+        files,
+        INTERFACES.len(),
+        "an interface that went has left its file"
+    );
 }
 
 #[test]
@@ -236,17 +248,56 @@ fn calls_and_replies_are_as_the_schemas_say() {
     for (interface, name, value, wrong) in [
         ("io.hypernic.Nic", "Add.call", nic(json!({"mtu": 1500})), ""),
         ("io.hypernic.Nic", "Add.call", nic(json!({"mtu": null})), ""),
-        ("io.hypernic.Nic", "Add.call", nic(json!({"mtu": "much"})), "Add.call/nic/mtu"),
-        ("io.hypernic.Nic", "Add.call", json!({"nic": {"port": "null"}}), "\"name\" is missing"),
-        ("io.hypernic.Nic", "Add.call", json!({"nick": {}}), "nick is unknown"),
-        ("io.hypernic.Vf", "Set.call", json!({"nic": "a", "change": {"state": "auto"}}), ""),
-        ("io.hypernic.Vf", "Set.call", json!({"nic": "a", "change": {"state": "up"}}), "is none of"),
-        ("io.hypernic.Metrics", "Section", json!({"kind": "nic", "name": "n", "values": {"a": 1}}), ""),
-        ("io.hypernic.Control", "InUse", json!({"kind": "switch", "name": "lan", "by": ["a"], "message": "m"}), ""),
+        (
+            "io.hypernic.Nic",
+            "Add.call",
+            nic(json!({"mtu": "much"})),
+            "Add.call/nic/mtu",
+        ),
+        (
+            "io.hypernic.Nic",
+            "Add.call",
+            json!({"nic": {"port": "null"}}),
+            "\"name\" is missing",
+        ),
+        (
+            "io.hypernic.Nic",
+            "Add.call",
+            json!({"nick": {}}),
+            "nick is unknown",
+        ),
+        (
+            "io.hypernic.Vf",
+            "Set.call",
+            json!({"nic": "a", "change": {"state": "auto"}}),
+            "",
+        ),
+        (
+            "io.hypernic.Vf",
+            "Set.call",
+            json!({"nic": "a", "change": {"state": "up"}}),
+            "is none of",
+        ),
+        (
+            "io.hypernic.Metrics",
+            "Section",
+            json!({"kind": "nic", "name": "n", "values": {"a": 1}}),
+            "",
+        ),
+        (
+            "io.hypernic.Control",
+            "InUse",
+            json!({"kind": "switch", "name": "lan", "by": ["a"], "message": "m"}),
+            "",
+        ),
         ("io.hypernic.Monitor", "Subscribe.reply", told, ""),
     ] {
         let found = found(interface, name, &value);
-        assert_eq!(found.is_empty(), wrong.is_empty(), "{name} {value}: {found}");
+        assert_eq!(
+            found.is_empty(),
+            wrong.is_empty(),
+            "{name} {value}: {found}"
+        );
         assert!(found.contains(wrong), "{name} {value}: {found}");
     }
 }

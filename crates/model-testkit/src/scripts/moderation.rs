@@ -82,7 +82,10 @@ pub fn choose_while_frames_come<T>(guest: &mut T, how: &Hearing<T>) {
         if random(4) == 0 {
             (how.told)(guest);
             (how.machine)(guest).sleep(1000 * MS);
-            assert!(!(how.told)(guest), "round {round}: {mode:?} tells of nothing");
+            assert!(
+                !(how.told)(guest),
+                "round {round}: {mode:?} tells of nothing"
+            );
         }
     }
     assert!(held > 10, "{held} times something was held back");

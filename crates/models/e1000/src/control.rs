@@ -15,9 +15,7 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{
-    Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work,
-};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::eeprom::Eeprom;

@@ -58,7 +58,8 @@ pub fn attend(
         };
         match lives.next(Instant::now()) {
             Next::GiveUp(lives) => {
-                let why = format!("what starts them {how}, {lives} times in a row; there is no other");
+                let why =
+                    format!("what starts them {how}, {lives} times in a row; there is no other");
                 return Err(io::Error::other(why));
             }
             Next::In(pause) => {

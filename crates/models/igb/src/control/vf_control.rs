@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::bits::{ctrl, status};
 use intel::window::Window;
-use model::{
-    Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work,
-};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::core::function::{Function, FunctionKind, count};

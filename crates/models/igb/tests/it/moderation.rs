@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_igb::{Config, Grant, Moderation};
-use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use intel_offsets::igb::long::{RDBAL, RDH, RDLEN, RDT, TDBAL, TDH, TDLEN, TDT};
+use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use proptest::prelude::*;
 
 const RING: u32 = 256;
