@@ -112,14 +112,19 @@ fn varlinkctl_finds_every_interface_as_it_is_published() {
     let published: Vec<_> = files().iter().map(|file| interface(file)).collect();
     assert_eq!(listed.lines().collect::<Vec<_>>(), published);
     let methods = scene.client.ran(&["list-methods", &scene.address]);
-    // It prints what it has understood, with its own blanks.
-    let words = |text: &str| text.split_whitespace().collect::<String>();
+    // It prints what it has understood, with its own blanks and enumerations first.
+    let parts = |text: &str| {
+        let words = |part: &str| part.split_whitespace().collect::<String>();
+        let mut parts: Vec<String> = text.split("\n\n").map(words).collect();
+        parts.sort();
+        parts
+    };
     for file in files() {
         let text = std::fs::read_to_string(&file).unwrap();
         scene.client.ran(&["validate-idl", file.to_str().unwrap()]);
         let name = interface(&file);
         let told = scene.client.ran(&["introspect", &scene.address, &name]);
-        assert_eq!(words(&told), words(&text), "{name}");
+        assert_eq!(parts(&told), parts(&text), "{name}");
         for method in text.lines().filter_map(|line| line.strip_prefix("method ")) {
             let method = method.split(' ').next().unwrap();
             let listed = methods
@@ -214,7 +219,9 @@ fn varlinkctl_is_told_what_changes() {
         .lines()
         .map(|line| {
             let line = line.unwrap();
-            serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+            // Each begins with a record separator (RFC 7464).
+            let line = line.trim_start_matches('\u{1e}');
+            serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
         });
     let first = replies.next().unwrap();
     assert_eq!(first["state"]["switches"], json!([]), "{first}");
