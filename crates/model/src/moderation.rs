@@ -2,8 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use crate::Nanos;
-
 /// When interrupts are raised. Nothing but their timing depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moderation {
@@ -20,10 +18,10 @@ pub enum Moderation {
 }
 
 impl Moderation {
-    /// From one interrupt to the next, where that is fixed.
-    pub fn gap(self) -> Option<Nanos> {
+    /// Nanoseconds from one interrupt to the next, where that is fixed.
+    pub fn gap(self) -> Option<u64> {
         match self {
-            Moderation::Fixed(rate) => Some(1_000_000_000 / Nanos::from(rate.get())),
+            Moderation::Fixed(rate) => Some(1_000_000_000 / u64::from(rate.get())),
             Moderation::Guest | Moderation::Adaptive => None,
         }
     }

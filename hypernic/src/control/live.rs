@@ -331,10 +331,8 @@ impl Drop for Live {
             "control: captures no more"
         );
         let capture = self.capture.take();
-        if let Some(capture) = &capture {
-            if let Source::Nic(probe) = &self.source {
-                probe.detach_from(capture);
-            }
+        if let (Some(capture), Source::Nic(probe)) = (&capture, &self.source) {
+            probe.detach_from(capture);
         }
         if let Some((losers, witness)) = self.losses.take() {
             losers.show_no_more(&witness);
