@@ -125,7 +125,7 @@ fn moderation_changes_under_traffic_and_no_interrupt_is_lost() {
                 let mut sent = 0;
                 while sent < frames.len() {
                     let rest: Vec<&[u8]> = frames[sent..].iter().map(Vec::as_slice).collect();
-                    sent += sender.send(&rest, &TxOpts::default()).expect("send") as usize;
+                    sent += sender.send(&rest, &TxOpts::default()).expect("send");
                     sender.reclaim().expect("reclaim");
                 }
                 let mut next = from;
