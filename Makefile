@@ -105,7 +105,7 @@ $(MDBOOK):
 book: $(MDBOOK) ## all pages as a book with a search: target/book/html
 	@MDBOOK=$(MDBOOK) scripts/book
 
-docs: ## write docs/registers/, docs/drops.md, docs/metrics.md, docs/words.md, docs/villains.md, crates/control/idl/, docs/api.md, the C header and the crates of ARCHITECTURE.md again from their sources
+docs: ## write docs/registers/, docs/drops.md, docs/metrics.md, docs/words.md, docs/villains.md, crates/control/idl/ and schema/, docs/api.md, the C header and the crates of ARCHITECTURE.md again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 	$(CARGO) run -q -p hypernic-igb --example registers > docs/registers/igb.md
 	$(CARGO) run -q -p hypernic-igb --example vf_registers > docs/registers/igbvf.md

@@ -70,7 +70,8 @@ pub fn mac(number: usize) -> [u8; 6] {
     [2, 0, 0, 1, a, b]
 }
 
-fn text(mac: [u8; 6]) -> String {
+/// An address in words.
+pub fn text(mac: [u8; 6]) -> String {
     mac.map(|b| format!("{b:02x}")).join(":")
 }
 

@@ -22,6 +22,7 @@ mod latency;
 mod lines;
 mod livelock;
 mod load;
+mod looking;
 mod machine;
 mod misses;
 mod options;

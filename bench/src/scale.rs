@@ -6,7 +6,6 @@ use ceiling::Loop;
 use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
-use crate::adding;
 use crate::ceilings::shape;
 use crate::error::Result;
 use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
@@ -17,6 +16,7 @@ use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
 use crate::scale_inside;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
+use crate::{adding, looking};
 
 /// How many NICs.
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
@@ -40,6 +40,7 @@ pub fn estimate(options: &Options) -> f64 {
         + 3.0 * idle(options)
         + adding::estimate(options)
         + scale_inside::estimate(options)
+        + looking::estimate(options)
 }
 
 fn idle(options: &Options) -> f64 {
@@ -115,6 +116,7 @@ pub fn run(options: &Options) -> Result<Report> {
     eprintln!("  without sockets");
     scale_inside::run(options, &mut page, &mut quiet)?;
     adding::run(options, &mut page)?;
+    looking::run(options, &mut page, &mut quiet)?;
     Ok(page.finish(&quiet))
 }
 

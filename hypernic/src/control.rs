@@ -16,6 +16,7 @@ mod lists;
 mod live;
 mod monitor;
 mod reach;
+mod rises;
 mod server;
 mod set;
 mod upgrade;

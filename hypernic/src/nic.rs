@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use frame::{Counted, Hot, Lines, Sink, Wake};
 use guest_mem::LINE;
-use model::{Env, Nic, Peeked, Transmit};
+use model::{Env, Moderation, Nic, Peeked, Transmit};
 use parking_lot::Mutex;
 use program::log::Limit;
 use vale::Witnesses;
@@ -60,6 +60,8 @@ struct Inbox {
     /// Turns that had something to do.
     served: AtomicU64,
     questions: Mutex<Vec<Question>>,
+    /// What the operator has chosen since its worker looked.
+    moderation: Mutex<Option<Moderation>>,
 }
 
 impl Inbox {
@@ -205,6 +207,7 @@ impl NewNic {
             busy_poll: AtomicU64::new(nanos(busy_poll)),
             served: AtomicU64::new(0),
             questions: Mutex::default(),
+            moderation: Mutex::default(),
         });
         let mut hot = self.hot;
         out.hot(&mut hot);
@@ -309,6 +312,12 @@ impl RunningNic {
     pub(crate) fn set_busy_poll(&self, busy_poll: Duration) {
         let busy_poll = nanos(busy_poll);
         self.inbox.busy_poll.store(busy_poll, Ordering::Relaxed);
+    }
+
+    /// From its next turn on, its guest is interrupted as is said here.
+    pub(crate) fn moderate(&self, how: Moderation) {
+        *self.inbox.moderation.lock() = Some(how);
+        self.task.call(ASKED);
     }
 
     /// Pulls or plugs the cable.
@@ -521,6 +530,10 @@ impl Served for NicBody {
         self.door.engine().tx_ready |= calls & WOKEN != 0;
         if calls & ASKED != 0 {
             self.answer();
+            let chosen = self.inbox.moderation.lock().take();
+            if let Some(how) = chosen {
+                self.door.moderate(how);
+            }
             self.follow_link();
             self.door.attend();
         }

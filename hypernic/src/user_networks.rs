@@ -1,8 +1,8 @@
 //! User networks, each in a process of its own: the C library that makes them shares no memory with guests.
 //!
-//! Before the daemon confines itself it runs this program once more, under another name: the *launcher*. That one forks a
-//! process for each network that a port asks for, now or later, and knows nothing else. It ends with the daemon that started
-//! it, or with its worker if there is a keeper, and so do the networks.
+//! Before the daemon confines itself it runs this program once more, under another name. That one forks the *launcher*, and
+//! another one should it die. The launcher forks a process for each network that a port asks for, now or later, and knows
+//! nothing else. They end with the daemon, or with its worker if that has a keeper, and so do the networks.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -123,7 +123,7 @@ pub(crate) fn open(config: &UserConfig) -> Result<Port, String> {
     port_user::open(config, &launcher, patient).map_err(|error| error.to_string())
 }
 
-/// Is the launcher, until the daemon has ended.
+/// Is the launcher's keeper, until the daemon has ended.
 pub fn run() -> ExitCode {
     let Err(why) = launch();
     eprintln!("hypernic: user networks: {why}");
@@ -145,13 +145,19 @@ fn launch() -> Result<Infallible, String> {
     jail::close_from(3).map_err(said)?;
     let requests = take_input().map_err(said)?;
     jail::leave_signals();
-    let _ = set_name(c"user-networks");
-    let us = getpid();
+    let _ = set_name(c"networks-keeper");
+    let keeper = getpid();
     let confine = || {
         let plan = sandbox::plan_of_networks(Role::Launcher, mode, given);
         jail::enter(plan).map(drop).map_err(io::Error::other)
     };
-    port_user::attend(requests, confine, &|socket| network(socket, us, mode)).map_err(said)
+    let begin = || {
+        end_with(keeper)?;
+        let _ = set_name(c"user-networks");
+        Ok(getpid())
+    };
+    let run = |socket, launcher| network(socket, launcher, mode);
+    port_user::attend(requests, confine, &begin, &run).map_err(said)
 }
 
 /// Is a network. The exit code.

@@ -85,6 +85,15 @@ impl Root {
         Ok(Self { dir })
     }
 
+    /// A root of Debian packages for programs of the host side, where no guest is wanted. The first time on a machine it is
+    /// downloaded; `name` names its folder in the cache.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this machine's archive cannot provide them.
+    pub fn of_programs(name: &str, packages: &[&str]) -> Result<Self> {
+        Self::of(&Cache::open()?, name, packages)
+    }
+
     /// Where the root is.
     #[must_use]
     pub fn dir(&self) -> &Path {

@@ -81,6 +81,8 @@ pub fn scratch() -> Result<TempDir> {
 pub struct Launch {
     command: Command,
     format: &'static str,
+    /// It may try what its sandbox forbids.
+    may_try: bool,
 }
 
 impl Launch {
@@ -118,7 +120,11 @@ impl Launch {
 
     fn by(command: Command) -> Self {
         let format = "json";
-        Self { command, format }
+        Self {
+            command,
+            format,
+            may_try: false,
+        }
     }
 
     /// Speaking to people instead of programs.
@@ -146,6 +152,7 @@ impl Launch {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self.may_try |= name == "HYPERNIC_SANDBOX_WITHOUT";
         self
     }
 
@@ -170,7 +177,12 @@ impl Launch {
         let mut child = self.command.spawn().map_err(Error::io("start hypernic"))?;
         let out = Lines::of(child.stdout.take());
         let log = Lines::of(child.stderr.take());
-        Ok(Daemon { child, out, log })
+        Ok(Daemon {
+            child,
+            out,
+            log,
+            may_try: self.may_try,
+        })
     }
 
     /// Starts it and waits until it serves.
@@ -190,6 +202,7 @@ pub struct Daemon {
     child: Child,
     out: Arc<Lines>,
     log: Arc<Lines>,
+    may_try: bool,
 }
 
 impl Daemon {
@@ -406,6 +419,14 @@ impl Drop for Daemon {
             eprintln!("hypernic's log:\n{}", self.log());
         }
         self.kill();
+        // Whatever a test is about: nothing tries what its sandbox forbids.
+        let log = self.log();
+        let tried = log
+            .lines()
+            .find(|line| line.contains("made the system call "));
+        if let Some(line) = tried.filter(|_| !self.may_try && !std::thread::panicking()) {
+            panic!("{line}");
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Words, messages and descriptions.
 
+mod schema;
+
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -181,7 +183,7 @@ fn section(block: &str) -> String {
 /// docs/api.md.
 fn page() -> String {
     let mut page = String::from(
-        "# Reference of the control socket\n\nMade from the Rust types of `crates/control` (`make docs`); [control](control.md) says how \
+        "# Reference of the control socket\n\nMade from the Rust types of `crates/control` (`make docs`); [the protocol](protocol.md) says how \
          to use it.\n\n",
     );
     for interface in INTERFACES {

@@ -183,6 +183,10 @@ records! {
         name: String,
         /// How often.
         value: u64,
+        /// Of a loss: it rose last within so many seconds. The daemon knows what it was asked for: counters have no times.
+        rose_within: Option<u64>,
+        /// And not within the last so many seconds.
+        rose_before: Option<u64>,
     }
 
     asked

@@ -26,35 +26,10 @@
 //!   nothing from company, since none is under way. Such interrupts cost nothing here, so request
 //!   and response run as if there were no moderation.
 
-use std::num::NonZeroU32;
+pub use model::Moderation;
 
 /// Nanoseconds of the model's clock.
 pub type Nanos = u64;
-
-/// When interrupts are raised. Nothing but their timing depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moderation {
-    /// As the driver's registers say, to the letter.
-    #[default]
-    Guest,
-    /// Not more often than pays for the guest, as measured by how long it takes to acknowledge
-    /// one; sooner where buffers could run out; and at once where traffic is sparse or a peer waits
-    /// for an answer.
-    Adaptive,
-    /// At most so many a second, whatever the registers say: from one to the next at least the part
-    /// of a second that is each one's. The first after a pause comes at once.
-    Fixed(NonZeroU32),
-}
-
-impl Moderation {
-    /// From one interrupt to the next, where that is fixed.
-    pub fn gap(self) -> Option<Nanos> {
-        match self {
-            Moderation::Fixed(rate) => Some(1_000_000_000 / Nanos::from(rate.get())),
-            Moderation::Guest | Moderation::Adaptive => None,
-        }
-    }
-}
 
 /// The longest gap and the longest wait of a report, whatever was measured: a guest that is slow
 /// to read ICR (or was not running) must not become slower. The gap is 1/lif of the paper.
@@ -177,6 +152,15 @@ impl Adaptive {
             until = until.min(last.map_or(now, |last| last + least));
         }
         (now < until).then_some(until)
+    }
+
+    /// The operator has chosen another way. What was gathered on the old one is forgotten; the measure stays, the guest is the
+    /// same.
+    pub fn choose(&mut self, mode: Moderation) {
+        if self.mode != mode {
+            self.mode = mode;
+            self.reset();
+        }
     }
 
     /// Back to what a fresh device knows; the measure stays, the guest is the same.

@@ -94,7 +94,7 @@ pub const LIBRARY: &[Call] = calls! {
 pub const LAUNCHER: &[Call] = calls! {
     SYS_clone SYS_pidfd_open SYS_wait4
     // The beginning of a network: its ports of the host, the folder that it serves.
-    SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
+    SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getpid SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
     SYS_set_robust_list SYS_statx
     // Its confinement.
     SYS_capget SYS_capset SYS_landlock_add_rule SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_prctl SYS_rt_sigaction

@@ -32,8 +32,9 @@ pub(crate) fn set_kind(kind: &'static str) {
     KIND.set(Some(kind));
 }
 
-/// Has the allocator know how many arenas there may be, as many as it would allow anyway: else it counts processors when it
-/// first has more than eight, on any thread, and opens files for that.
+/// Has the allocator know what it would open files for later, on any thread: how many arenas there may be, as many as it would
+/// allow anyway (else it counts processors when it first has more than eight), and how the kernel overcommits memory (it asks
+/// when a thread's arena first gives some back).
 pub(crate) fn settle_allocator() {
     #[cfg(target_env = "gnu")]
     {
@@ -41,6 +42,14 @@ pub(crate) fn settle_allocator() {
         let arenas = c_int::try_from(8 * processors).unwrap_or(c_int::MAX);
         // SAFETY: changes a number of the allocator's, which takes its own lock.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+        // Each too small for a mapping of its own, and all together more than an arena keeps.
+        let give_back = || {
+            let blocks: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(64 << 10)).collect();
+            drop(std::hint::black_box(blocks));
+        };
+        if let Ok(thread) = threads::spawn("allocator", give_back) {
+            let _ = thread.join();
+        }
     }
 }
 

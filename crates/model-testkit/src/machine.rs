@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use frame::Batch;
 use guest_mem::Memory;
-use model::{Clock, Env, Nanos, Nic, PciState, Progress};
+use model::{Clock, Env, Moderation, Nanos, Nic, PciState, Progress};
 use wire::Offload;
 
 use crate::cable::Wire;
@@ -150,6 +150,12 @@ impl Machine {
             self.nic.control.tick(&self.env);
             self.work();
         }
+    }
+
+    /// The operator chooses when it interrupts.
+    pub fn moderate(&mut self, how: Moderation) {
+        self.nic.control.moderate(&self.env, how);
+        self.work();
     }
 
     /// The value of a counter of the NIC.

@@ -2,6 +2,7 @@
 //! chip differs; a model's test of the same name runs it. The registers
 //! that they use have the same offsets in all of these chips.
 
+pub mod moderation;
 pub mod pause;
 pub mod wake;
 

@@ -10,6 +10,8 @@
 //! is only *noted* by the access ([`Control::take_work`]) and done after the answer has left.
 #![forbid(unsafe_code)]
 
+mod moderation;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -24,6 +26,8 @@ pub use pci::{
 };
 
 pub use snapshot::StateError;
+
+pub use crate::moderation::Moderation;
 
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
@@ -222,6 +226,11 @@ pub trait Control: Send + Counted {
     }
     /// The cable (what the port's other side is): in or out.
     fn set_link(&mut self, env: &Env, up: bool);
+    /// The operator has chosen when interrupts are raised, from now on. What the old way holds back is looked at again by the
+    /// new one: no interrupt is lost. A model that raises each at once ignores it.
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        let _ = (env, how);
+    }
     /// The whole NIC, all three parts, as it is between two batches. A caller that moves the NIC
     /// elsewhere stops driving this one first: what it did afterwards would be done twice.
     ///

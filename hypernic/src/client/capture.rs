@@ -23,7 +23,7 @@ pub struct CaptureCommand {
     place: Place,
     #[command(flatten)]
     printed: Printed,
-    /// The NIC.
+    /// The NIC; with --drops also a port of a switch, as lan/tap:vm0.
     #[arg(required_unless_present = "list")]
     nic: Option<String>,
     /// Where the frames go, as pcapng; - is standard output.
@@ -32,7 +32,7 @@ pub struct CaptureCommand {
     /// Bytes of each frame; all without.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     snaplen: Option<u32>,
-    /// Only frames from and for the NIC that it, its switch or its own port loses, each with the reason as a comment.
+    /// Only frames from and for it that it, its switch or its own port loses, each with the reason as a comment.
     #[arg(long)]
     drops: bool,
     /// Show who captures.

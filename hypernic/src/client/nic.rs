@@ -80,6 +80,9 @@ struct Set {
     /// Microseconds that its worker may stay awake for it.
     #[arg(long, value_name = "US")]
     busy_poll_us: Option<u64>,
+    /// When it interrupts: guest, adaptive or fixed:N.
+    #[arg(long, value_name = "MODE")]
+    moderation: Option<String>,
     /// A pcapng file of all its frames; none for no file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -156,6 +159,7 @@ impl Set {
                 back_pressure: self.back_pressure,
                 guard: self.guard.change(),
                 busy_poll_us: self.busy_poll_us,
+                moderation: self.moderation,
                 capture,
                 capture_mib: self.capture_mib,
             },

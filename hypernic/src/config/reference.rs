@@ -109,7 +109,7 @@ const HEAD: &[Word] = &[
     word(
         "control-monitor",
         r#"["prometheus", "@staff"]"#,
-        "users, and groups with `@`, that may look ([control](control.md#who-may))",
+        "users, and groups with `@`, that may look ([control](roles.md))",
         "none",
     ),
     word(

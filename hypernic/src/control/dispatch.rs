@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Terms, terms};
+use super::rises::Rises;
 use super::{changes, chips, config, insight, lists, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
@@ -23,6 +24,8 @@ pub(super) struct Subject<'a> {
     pub besides: &'a dyn Fn() -> Vec<Section>,
     /// The caller is root, or the daemon's own user.
     pub trusted: bool,
+    /// When losses rose last.
+    pub rises: &'a Rises,
     /// Who captures.
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
@@ -115,13 +118,14 @@ impl Subject<'_> {
             }),
             // The server does, for those who ask for more.
             Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
-            Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
+            Call::Explain(call) => told(lists::explain(&self.sections(), self.rises, call)?),
         }
     }
 
     fn sections(&self) -> Vec<Section> {
         let mut sections = self.host.read().counters();
         sections.extend((self.besides)());
+        self.rises.look(&sections, Instant::now());
         sections
     }
 }
@@ -135,7 +139,7 @@ pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     let (needs, role) = (needs.name().to_owned(), role.name().to_owned());
     Err(Failure::NotAllowed {
         message: format!(
-            "{} is for the role {needs}, and yours is {role}; see control-{needs} in docs/control.md",
+            "{} is for the role {needs}, and yours is {role}; see control-{needs} in docs/roles.md",
             call.method()
         ),
         needs,

@@ -1,6 +1,7 @@
 //! What there is.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
 
 use control::{
     Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
@@ -10,6 +11,7 @@ use control::{
 use model::Peeked;
 
 use super::changes::{no_nic, no_switch, users};
+use super::rises::Rises;
 use crate::explain;
 use crate::host::Host;
 use crate::report::Section;
@@ -170,7 +172,13 @@ fn values(values: &[(&'static str, u64)]) -> BTreeMap<String, u64> {
     by_name
 }
 
-pub(super) fn explain(sections: &[Section], call: &Explain) -> Result<Reasons, Failure> {
+pub(super) fn explain(
+    sections: &[Section],
+    rises: &Rises,
+    call: &Explain,
+) -> Result<Reasons, Failure> {
+    let now = Instant::now();
+    let ago = |at: Instant| now.saturating_duration_since(at).as_secs();
     let rows: Vec<&explain::Reason> = match &call.name {
         Some(name) => explain::named(name),
         None => explain::all().filter(|r| r.class.needs_cure()).collect(),
@@ -183,7 +191,13 @@ pub(super) fn explain(sections: &[Section], call: &Explain) -> Result<Reasons, F
         let counted = of_kind.filter_map(|section| {
             let value = section.get(row.name);
             let name = section.name.clone();
-            (value > 0).then_some(Counted { name, value })
+            let rose = rises.of(row.kind, &name, row.name);
+            (value > 0).then_some(Counted {
+                name,
+                value,
+                rose_within: rose.map(|rose| ago(rose.after) + 1),
+                rose_before: rose.map(|rose| ago(rose.before)),
+            })
         });
         Reason {
             counted: counted.collect(),

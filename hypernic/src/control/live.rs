@@ -35,8 +35,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What a client captures. It ends with this.
 struct Live {
     nic: String,
-    /// The NIC's, by which it is known: another NIC may have its name later.
-    probe: Arc<Probe>,
+    source: Source,
     caller: Caller,
     since: Instant,
     stream: Arc<UnixStream>,
@@ -46,7 +45,28 @@ struct Live {
     losses: Option<(Losers, Arc<dyn Witness>)>,
 }
 
-/// What loses a NIC's frames: itself with a port of its own, and the switch that it is on.
+/// What is captured, as it is known: another may have its name later.
+enum Source {
+    /// All that passes a NIC.
+    Nic(Arc<Probe>),
+    /// What a port of a switch loses.
+    Port(Arc<Witnesses>),
+}
+
+impl Source {
+    /// Whether it is what has this name now.
+    fn is(&self, host: &Host, name: &str) -> bool {
+        match self {
+            Self::Nic(probe) => host.probe(name).is_some_and(|now| Arc::ptr_eq(now, probe)),
+            Self::Port(witnesses) => {
+                let now = host.witnesses_of_port(name);
+                now.is_some_and(|(now, ..)| Arc::ptr_eq(now, witnesses))
+            }
+        }
+    }
+}
+
+/// What loses frames: a NIC itself with a port of its own, or a port of a switch, and the switch that it is on.
 struct Losers(Arc<Witnesses>, Option<Switch>);
 
 impl Losers {
@@ -65,15 +85,16 @@ impl Losers {
     }
 }
 
-/// Records what is lost of a NIC's frames.
+/// Records what a NIC or a port of a switch loses.
 struct Losses {
-    nic: String,
+    /// Its name on the switch.
+    of: String,
     capture: Arc<Capture>,
 }
 
 impl Witness for Losses {
     fn lost(&self, port: &str, batch: &Batch<'_>, picks: &[u16], counter: &'static str) {
-        if port == self.nic {
+        if port == self.of {
             self.capture.record_lost(port, batch, picks, counter);
         }
     }
@@ -152,15 +173,7 @@ impl Lives {
             )));
         }
         let host = host.read();
-        let Some(probe) = host.probe(&call.nic).map(Arc::clone) else {
-            return Err(no_nic(&host, &call.nic));
-        };
-        let wanted = call.drops == Some(true);
-        let itself = host.witnesses_of(&call.nic).filter(|_| wanted);
-        let losers = itself.map(|itself| {
-            let switch = host.first_switch_of(&call.nic).cloned();
-            Losers(Arc::clone(itself), switch)
-        });
+        let (source, losers) = find(&host, &call)?;
         let os = |error: io::Error| Failure::failed(format!("cannot capture: {error}"));
         let stream = client.hand_over().map_err(os)?;
         // The reply goes the way of the frames: who reads it knows that the next one is captured.
@@ -185,15 +198,13 @@ impl Lives {
         let clock = Arc::new(SystemClock);
         let capture = Capture::to_writer(Box::new(writer), "a client", options, clock, ended);
         let capture = capture.map_err(os)?;
-        let losses = losers.map(|losers| {
-            let witness: Arc<dyn Witness> = Arc::new(Losses {
-                nic: call.nic.clone(),
-                capture: Arc::clone(&capture),
-            });
+        let losses = losers.map(|(losers, of)| {
+            let capture = Arc::clone(&capture);
+            let witness: Arc<dyn Witness> = Arc::new(Losses { of, capture });
             losers.show(&witness);
             (losers, witness)
         });
-        if losses.is_none() {
+        if let (None, Source::Nic(probe)) = (&losses, &source) {
             probe.attach(&capture);
         }
         let Caller { uid, pid, role } = caller;
@@ -206,7 +217,7 @@ impl Lives {
         );
         lives.push(Live {
             nic: call.nic,
-            probe,
+            source,
             caller,
             since: now,
             stream: Arc::new(stream),
@@ -253,11 +264,34 @@ impl Lives {
             return;
         }
         let host = host.read();
-        lives.retain(|live| {
-            let probe = host.probe(&live.nic);
-            probe.is_some_and(|probe| Arc::ptr_eq(probe, &live.probe)) && !hung_up(&live.stream)
-        });
+        lives.retain(|live| live.source.is(&host, &live.nic) && !hung_up(&live.stream));
     }
+}
+
+/// What is to be captured; of losses, what loses frames and under which name.
+fn find(host: &Host, call: &CaptureStart) -> Result<(Source, Option<(Losers, String)>), Failure> {
+    let (name, drops) = (&call.nic, call.drops == Some(true));
+    if let Some(probe) = host.probe(name) {
+        let itself = host.witnesses_of(name).filter(|_| drops);
+        let losers = itself.map(|itself| {
+            let switch = host.first_switch_of(name).cloned();
+            (Losers(Arc::clone(itself), switch), name.clone())
+        });
+        return Ok((Source::Nic(Arc::clone(probe)), losers));
+    }
+    let Some((witnesses, switch, port)) = host.witnesses_of_port(name) else {
+        return Err(no_nic(host, name));
+    };
+    if !drops {
+        return Err(Failure::invalid(format!(
+            "{name} is a port of a switch, of which only what it loses can be captured: add --drops, or name a NIC"
+        )));
+    }
+    let losers = Losers(Arc::clone(witnesses), Some(switch.clone()));
+    Ok((
+        Source::Port(Arc::clone(witnesses)),
+        Some((losers, port.to_owned())),
+    ))
 }
 
 /// Whether a client has closed its connection.
@@ -297,8 +331,8 @@ impl Drop for Live {
             "control: captures no more"
         );
         let capture = self.capture.take();
-        if let Some(capture) = &capture {
-            self.probe.detach_from(capture);
+        if let (Some(capture), Source::Nic(probe)) = (&capture, &self.source) {
+            probe.detach_from(capture);
         }
         if let Some((losers, witness)) = self.losses.take() {
             losers.show_no_more(&witness);

@@ -19,6 +19,7 @@ use super::handed::Handed;
 use super::live::Lives;
 use super::monitor::Watch;
 use super::reach::{SOCKET, open_to};
+use super::rises::Rises;
 use crate::config::Peer;
 use crate::error::Error;
 use crate::fds;
@@ -71,6 +72,7 @@ impl Server {
             watch: Watch::default(),
             look_at: None,
             lives: Lives::default(),
+            rises: Rises::new(Instant::now()),
         };
         let stopped = Arc::clone(&stop);
         let thread = threads::spawn("control", move || room.serve(&stopped)).map_err(os)?;
@@ -116,6 +118,8 @@ struct Room {
     look_at: Option<Instant>,
     /// Clients that capture.
     lives: Lives,
+    /// When losses rose last.
+    rises: Rises,
 }
 
 impl Room {
@@ -285,6 +289,7 @@ impl Room {
             besides: &besides,
             trusted: [0, rustix::process::geteuid().as_raw()].contains(&caller.uid),
             captures: &captures,
+            rises: &self.rises,
         };
         let result = subject.carry_out(&call, caller.role)?;
         handed.keep(&self.host);
@@ -406,8 +411,9 @@ impl Room {
             let failure = Failure::NotAllowed {
                 needs: Role::Monitor.name().into(),
                 role: "none".into(),
-                message: "this user may not use the control socket; see control-monitor in docs/control.md"
-                    .into(),
+                message:
+                    "this user may not use the control socket; see control-monitor in docs/roles.md"
+                        .into(),
             };
             // It is not waited for: what does not fit into an empty socket is lost.
             let _ = client.tell(&reply(Err(failure), false), now);

@@ -42,7 +42,7 @@ pub(super) fn nic(host: &mut Host, call: &NicSet) -> Outcome {
     let there = there.ok_or_else(|| no_nic(host, name))?;
     if let Some(chip) = there.of_chip() {
         return Err(Failure::invalid(format!(
-            "{name} is a function of the chip {chip}: hypernic vf set changes what a VF may do, and config apply its capture"
+            "{name} is a function of the chip {chip}: hypernic vf set changes what a VF may do, and config apply its capture and its moderation"
         )));
     }
     if call.change == NicChange::default() {
@@ -123,6 +123,7 @@ fn of_nic(is: NicConfig, change: &NicChange) -> NicConfig {
         mac_lock: change.mac_lock.or(is.mac_lock),
         back_pressure: change.back_pressure.or(is.back_pressure),
         busy_poll_us: change.busy_poll_us.or(is.busy_poll_us),
+        moderation: change.moderation.clone().or(is.moderation),
         capture_mib: change
             .capture_mib
             .or(is.capture_mib)

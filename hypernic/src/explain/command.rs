@@ -122,9 +122,23 @@ fn whole(reason: &control::Reason) -> String {
         }
     }
     for counted in &reason.counted {
-        let _ = writeln!(text, "  {:<6} {}: {}", "by", counted.name, counted.value);
+        let last = last(counted);
+        let _ = writeln!(
+            text,
+            "  {:<6} {}: {}{last}",
+            "by", counted.name, counted.value
+        );
     }
     text
+}
+
+/// When it was counted last, as far as somebody looked.
+fn last(counted: &control::Counted) -> String {
+    match (counted.rose_within, counted.rose_before) {
+        (Some(within), None | Some(0)) => format!(", last within {within} s"),
+        (Some(within), Some(before)) => format!(", last {before} to {within} s ago"),
+        _ => String::new(),
+    }
 }
 
 /// Many rows for people, a line each, and one for each who counted.
@@ -139,7 +153,8 @@ fn list(rows: &[control::Reason]) -> String {
         let (name, class) = (&reason.name, &reason.class);
         let _ = writeln!(text, "  {name:<28} {class:<8} {}", reason.meaning);
         for counted in &reason.counted {
-            let _ = writeln!(text, "    {}: {}", counted.name, counted.value);
+            let last = last(counted);
+            let _ = writeln!(text, "    {}: {}{last}", counted.name, counted.value);
         }
     }
     text

@@ -103,31 +103,31 @@ super::reason::reasons! { CONTROL, "control":
     Count control_connections "Connections to the control socket",
     Count control_done "Requests that were done",
     Refusal control_stranger "Connections of users who may not use the control socket"
-        "peer credentials, docs/control.md"
+        "peer credentials, docs/roles.md"
         "a user who is neither root, nor the daemon's, nor in one of its groups"
         "use sudo, or add the user to the group",
     Refusal control_no_request "Connections that sent no whole request in time"
-        "docs/control.md"
+        "docs/protocol.md"
         "a client that hung or was killed"
         "nothing: others were not held up",
     Refusal control_malformed "Requests that are none"
-        "docs/control.md"
+        "docs/protocol.md"
         "another version of the client, or a mistyped field"
         "use the daemon's version of hypernic",
     Refusal control_refused "Requests that cannot be done; nothing changed"
-        "docs/control.md"
+        "docs/protocol.md"
         "a name that is taken or unknown, a port that cannot be opened"
         "read the error",
     Refusal control_not_allowed "Requests that the user's role does not allow; nothing changed"
-        "control-monitor, control-operate, control-owner: docs/control.md"
+        "control-monitor, control-operate, control-owner: docs/roles.md"
         "a monitor wants to change something, or an operator to add or remove"
         "use sudo, or give the user the role",
     Refusal control_crowded_out "Connections closed because too many were open; the quietest went"
-        "docs/control.md"
+        "docs/protocol.md"
         "clients that connect and stay silent"
         "find them by the log's pid",
     Refusal control_reply_not_taken "Replies that the client did not read"
-        "docs/control.md"
+        "docs/protocol.md"
         "a client that hung or was killed"
         "nothing",
 }

@@ -26,11 +26,15 @@ impl Host {
         }
         attached.nic.set_busy_poll(to.busy_poll);
         attached.nic.plug(to.cable == Cable::Up);
+        if is.moderation != to.moderation {
+            attached.nic.moderate(to.moderation.into());
+        }
         let is = &mut attached.config;
         is.capture.clone_from(&to.capture);
         is.capture_mib = to.capture_mib;
         is.busy_poll = to.busy_poll;
         is.cable = to.cable;
+        is.moderation = to.moderation;
         is.mac_lock = to.mac_lock;
         is.back_pressure = to.back_pressure;
         is.guard.clone_from(&to.guard);

@@ -110,6 +110,15 @@ impl Host {
         Some(self.nics.get(nic)?.nic.witnesses())
     }
 
+    /// Those who are shown what a port of a switch loses, the switch, and the port's name there. It is called `SWITCH/PORT`.
+    pub(crate) fn witnesses_of_port(&self, port: &str) -> Option<(&Arc<Witnesses>, &Switch, &str)> {
+        self.switches.iter().find_map(|(name, running)| {
+            let port = port.strip_prefix(name.as_str())?.strip_prefix('/')?;
+            let (witnesses, name) = running.witnesses_of(port)?;
+            Some((witnesses, &running.switch, name))
+        })
+    }
+
     /// Shows each switch, those of chips too.
     pub fn each_switch(&self, visit: &mut dyn FnMut(&str, &Switch)) {
         for (name, running) in &self.switches {

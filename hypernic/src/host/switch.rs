@@ -5,12 +5,13 @@ use std::sync::Arc;
 use frame::Counted;
 use model::Clock;
 use port::InletThread;
-use vale::{Keeper, Switch};
+use vale::{Keeper, Switch, Witnesses};
 
 use super::inlets::inlet;
 use crate::config::{LinkLocal, SwitchConfig};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::nic::Lookout;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -29,6 +30,8 @@ struct RunningPort {
     /// Its name on the switch.
     name: String,
     counters: Arc<dyn Counted>,
+    /// Those who are shown what it loses.
+    witnesses: Arc<Witnesses>,
     inlet: Option<InletThread>,
 }
 
@@ -77,9 +80,12 @@ impl RunningSwitch {
         };
         let port = ports::open(spec).map_err(failed)?;
         let may = ports::of_uplink(&self.config.uplink_guard);
+        let witnesses = Arc::<Witnesses>::default();
+        let counters = Arc::clone(&port.counters);
+        let sink = Lookout::new(&port.name, port.sink, counters, Arc::clone(&witnesses));
         let entry = self
             .switch
-            .attach(&port.name, port.sink, may)
+            .attach(&port.name, sink, may)
             .map_err(|error| failed(error.to_string()))
             .inspect_err(|_| ports::forget(spec))?;
         let inlet = match port.inlet {
@@ -98,6 +104,7 @@ impl RunningSwitch {
             spec: spec.clone(),
             name: port.name,
             counters: port.counters,
+            witnesses,
             inlet,
         });
         self.config.ports.push(spec.clone());
@@ -152,6 +159,14 @@ impl RunningSwitch {
     pub(super) fn ports(&self) -> impl Iterator<Item = (&PortSpec, String)> {
         let named = |port: &RunningPort| format!("{}/{}", self.config.name, port.name);
         self.ports.iter().map(move |port| (&port.spec, named(port)))
+    }
+
+    /// Those who are shown what a port loses, and its name on the switch. It may be called as it is written, or as its
+    /// counters are.
+    pub(super) fn witnesses_of(&self, port: &str) -> Option<(&Arc<Witnesses>, &str)> {
+        let is_it = |one: &&RunningPort| one.name == port || one.spec.to_string() == port;
+        let port = self.ports.iter().find(is_it)?;
+        Some((&port.witnesses, &port.name))
     }
 
     /// What all its ports count.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use frame::{Sink, Wake};
-use model::{Env, Peeked, Progress, Transmit, Work};
+use model::{Env, Moderation, Peeked, Progress, Transmit, Work};
 use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
@@ -51,6 +51,8 @@ pub(super) trait Door: Send {
     fn attend(&mut self) {}
     /// The cable is in or out.
     fn set_link(&mut self, up: bool);
+    /// The operator has chosen when the guest is interrupted.
+    fn moderate(&mut self, how: Moderation);
     /// Answers messages and does what they and others have asked for. `calls` is what its task was called for.
     fn turn(&mut self, calls: u32) -> io::Result<DoorTurn>;
     /// Whether its client could be left to another worker as things are; a turn may bring that about.

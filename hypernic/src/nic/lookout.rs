@@ -1,4 +1,4 @@
-//! A NIC's own port, whose lost frames are shown to those who want to see them.
+//! A port, of a NIC or of a switch, whose lost frames are shown to those who want to see them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::explain::{self, Class};
 
 /// In front of a port. While nobody looks, it only hands frames on.
 pub(crate) struct Lookout {
-    nic: String,
+    /// Who loses them: the NIC that has the port, or the port's name on its switch.
+    owner: String,
     port: Arc<dyn Sink>,
     counters: Arc<dyn Counted>,
     witnesses: Arc<Witnesses>,
@@ -20,13 +21,13 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     pub fn new(
-        nic: &str,
+        owner: &str,
         port: Arc<dyn Sink>,
         counters: Arc<dyn Counted>,
         witnesses: Arc<Witnesses>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            nic: nic.to_owned(),
+            owner: owner.to_owned(),
             port,
             counters,
             witnesses,
@@ -63,7 +64,7 @@ impl Lookout {
             let rose = now.iter().zip(&before);
             let rose = rose.filter(|(now, before)| now.1 > before.1);
             for ((counter, _), _) in rose {
-                self.witnesses.show(&self.nic, batch, pick, counter);
+                self.witnesses.show(&self.owner, batch, pick, counter);
             }
             before = now;
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use frame::Counted;
-use model::{Control, Interrupts, PciState, Peeked, Pme, ResetKind, Watch};
+use model::{Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, Watch};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
     ClientEvent, Device, DmaChange, EventSet, HandoverError, Look, ResetCause, Server,
@@ -155,6 +155,10 @@ impl Door for VfioDoor {
     fn set_link(&mut self, up: bool) {
         self.board.link = up;
         self.board.control.set_link(&self.board.engine.env, up);
+    }
+
+    fn moderate(&mut self, how: Moderation) {
+        self.board.control.moderate(&self.board.engine.env, how);
     }
 
     fn turn(&mut self, calls: u32) -> io::Result<DoorTurn> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frame::Counted;
-use model::{Interrupts, Nanos};
+use model::{Interrupts, Moderation, Nanos};
 use vfio_user::EventSet;
 use vhost_user::{Calls, Look, Server};
 use virtio_net::Device;
@@ -109,6 +109,10 @@ impl Door for VhostDoor {
     fn set_link(&mut self, up: bool) {
         // vhost-user has no word for it: the guest's link stays up, and nothing crosses it.
         self.board.device().set_net_status(net_status::LINK_UP, up);
+    }
+
+    fn moderate(&mut self, how: Moderation) {
+        self.board.moderate(how);
     }
 
     fn turn(&mut self, calls: u32) -> io::Result<DoorTurn> {

@@ -297,6 +297,61 @@ fn what_a_nic_loses_comes_with_its_reason() {
 }
 
 #[test]
+fn what_a_port_of_a_switch_loses_comes_with_its_reason() {
+    let lab = Lab::with(|dir| {
+        let socket = dir.join("a.sock");
+        format!(
+            "[[switch]]\nname = \"lan\"\nports = [\"null\", \"stream:listen={}\"]\n\
+             [[nic]]\nname = \"a\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n",
+            dir.join("peer").display(),
+        )
+    });
+    let mut a = driver(&lab, "a");
+    let port = format!(
+        "lan/stream:listen={}",
+        lab.dir.path().join("peer").display()
+    );
+    let mut start = CaptureStart {
+        nic: port.clone(),
+        snaplen: None,
+        drops: None,
+    };
+    let connect = || Client::connect(&lab.control()).expect("connect");
+    let error = connect().upgrade(&start).expect_err("all of a port");
+    assert!(error.to_string().contains("add --drops"), "{error}");
+    start.drops = Some(true);
+    let (begin, stream) = connect().upgrade(&start).expect("a capture");
+    // Nobody is at the other end of the stream. The other port, which takes all, loses nothing.
+    let lost = frame(&a, 1, 60);
+    a.send(&[&lost], &TxOpts::default()).expect("send");
+    let mut from = begin.as_slice().chain(stream);
+    let body = loop {
+        let (kind, body) = block(&mut from).expect("a block");
+        if kind == PACKET {
+            break body;
+        }
+    };
+    assert_eq!(packet(&body), lost);
+    let comment = b"stream_down";
+    assert!(body.windows(comment.len()).any(|words| words == comment));
+    let there = captures(&lab);
+    assert_eq!(
+        (there.len(), there[0].nic.as_str(), there[0].frames),
+        (1, port.as_str(), 1)
+    );
+    // It ends with the port, though another takes its name.
+    let spec = port.strip_prefix("lan/").expect("it is on lan");
+    for words in ["port remove", "port add"] {
+        lab.ran(&format!("{words} lan {spec}"));
+    }
+    let (frames, _) = read_all(&mut from);
+    assert!(frames.is_empty() && captures(&lab).is_empty());
+    start.nic = "lan/tap:none".into();
+    let error = connect().upgrade(&start).expect_err("there is none");
+    assert!(error.to_string().contains("there is: a"), "{error}");
+}
+
+#[test]
 fn a_capture_of_losses_ends_with_its_nic_though_another_takes_its_name() {
     let lab = lab();
     let start = CaptureStart {

@@ -144,5 +144,13 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
+        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        // Whatever a test is about: nothing tries what its sandbox forbids.
+        let tried = log
+            .lines()
+            .find(|line| line.contains("made the system call "));
+        if let Some(line) = tried.filter(|_| !std::thread::panicking()) {
+            panic!("{line}");
+        }
     }
 }

@@ -55,6 +55,8 @@ fn guards_and_words_of_switches_change_under_traffic_and_nothing_is_lost() {
                 "nic set b --mac-lock true --tx-rate 2gbit,burst=1ms",
                 "nic set a --rx-rate 3gbit --storm broadcast=100 --max-macs 4",
                 "nic set a --vlans untagged,7 --busy-poll-us 0",
+                "nic set a --moderation fixed:9000",
+                "nic set b --moderation guest",
                 "switch set lan --ageing-seconds 10 --link-local pass",
                 "switch set lan --tx-rate 1gbit --vlans untagged",
                 &format!("nic set a --capture {}", capture.display()),
@@ -85,6 +87,8 @@ fn guards_and_words_of_switches_change_under_traffic_and_nothing_is_lost() {
                     "nic set a --mac-lock false --rx-rate none --storm none --max-macs 0",
                     "nic set a --vlans none --busy-poll-us 100 --capture none",
                     "nic set b --mac-lock false --tx-rate none",
+                    "nic set a --moderation adaptive",
+                    "nic set b --moderation adaptive",
                     "switch set lan --ageing-seconds 300 --link-local drop --tx-rate none --vlans none",
                 ] {
                     assert!(lab.ran(words).ends_with(": done\n"), "{words}");
@@ -99,6 +103,84 @@ fn guards_and_words_of_switches_change_under_traffic_and_nothing_is_lost() {
     });
     let connections = lab.log().matches("VMM connected").count();
     assert_eq!(connections, 2, "each VMM had one connection");
+}
+
+/// A guest that only hears interrupts gets each frame, whatever is chosen meanwhile, by a call, by a file and by SIGHUP.
+#[test]
+fn moderation_changes_under_traffic_and_no_interrupt_is_lost() {
+    let lab = Lab::with(|dir| format!("{SWITCH}{}{}", nic(dir, "a", ""), nic(dir, "b", "")));
+    let dir = lab.dir.path();
+    let mut sender = driver(&dir.join("a.sock"));
+    let bus = SocketBus::connect(dir.join("b.sock")).expect("connect");
+    let mut hears = Driver::new(bus, Config::linux()).expect("driver");
+    let head = [&hears.mac()[..], &sender.mac(), &[0x88, 0xb5]].concat();
+    let (stop, passed) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let pair = scope.spawn(|| {
+            // Three at once: some of them wait for company, or for the gap.
+            while !stop.load(Ordering::Relaxed) {
+                let from = passed.load(Ordering::Relaxed);
+                let frames =
+                    [0, 1, 2].map(|n| [&head[..], &(from + n).to_be_bytes(), &[0; 42]].concat());
+                let mut sent = 0;
+                while sent < frames.len() {
+                    let rest: Vec<&[u8]> = frames[sent..].iter().map(Vec::as_slice).collect();
+                    sent += sender.send(&rest, &TxOpts::default()).expect("send");
+                    sender.reclaim().expect("reclaim");
+                }
+                let mut next = from;
+                while next < from + 3 {
+                    let came = hears.service(LONG, |frame| {
+                        let bytes = frame.to_vec();
+                        assert_eq!(bytes[14..22], next.to_be_bytes(), "each once, in order");
+                        next += 1;
+                    });
+                    assert!(came.expect("the device").is_some(), "an interrupt is lost");
+                }
+                passed.store(next, Ordering::Relaxed);
+            }
+        });
+        let flows = || {
+            let (from, until) = (passed.load(Ordering::Relaxed), Instant::now() + 2 * LONG);
+            while passed.load(Ordering::Relaxed) < from + 12 {
+                assert!(!pair.is_finished(), "the pair has failed");
+                assert!(Instant::now() < until, "traffic stands still");
+                std::thread::yield_now();
+            }
+        };
+        flows();
+        for _ in 0..4 {
+            for mode in ["fixed:200", "guest", "fixed:100", "adaptive", "fixed:5000"] {
+                let said = lab.ran(&format!("nic set b --moderation {mode}"));
+                assert_eq!(said, "b: done\n");
+                flows();
+            }
+        }
+        let dump = lab.ran("config dump");
+        assert!(dump.contains("moderation = \"fixed:5000\""), "{dump}");
+        // The file says nothing of it, and so it goes.
+        let plan = lab.ran("config diff");
+        assert_eq!(plan, "~ NIC b: moderation\n");
+        lab.ran("config apply");
+        flows();
+        let file = dir.join("host.toml");
+        let text = std::fs::read_to_string(&file).expect("file");
+        let text = text.replace("name = \"b\"", "name = \"b\"\nmoderation = \"fixed:150\"");
+        std::fs::write(&file, text).expect("file");
+        kill_process(Pid::from_child(&lab.daemon), Signal::HUP).expect("signal");
+        lab.until("the reload", || {
+            lab.ran("config dump").contains("fixed:150").then_some(())
+        });
+        flows();
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(
+        lab.log().matches("VMM connected").count(),
+        2,
+        "each VMM had one connection"
+    );
+    let refused = lab.run("nic set b --moderation fixed:1");
+    assert!(!refused.status.success());
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn what_a_scraper_reads_is_well_formed_true_and_never_falls() {
     // The same reason, explained, with who counted it.
     let text = lab.ran("explain drop_reserved");
     assert!(
-        text.contains("IEEE 802.1Q table 8-1") && text.contains("lan/a: 1"),
+        text.contains("IEEE 802.1Q table 8-1") && text.contains("lan/a: 1, last "),
         "{text}"
     );
     let text = lab.ran("explain");

@@ -69,16 +69,32 @@ fn status(pid: u32, word: &str) -> Option<String> {
     found.map(|value| value.trim().to_owned())
 }
 
+/// A child of this name.
+fn child(of: u32, name: &str) -> Option<u32> {
+    let named = |pid: &u32| status(*pid, "Name:").as_deref() == Some(name);
+    children(of).into_iter().find(named)
+}
+
+/// What keeps the one that starts networks for this process.
+fn keeper(worker: u32) -> u32 {
+    let until = Instant::now() + LONG;
+    loop {
+        if let Some(keeper) = child(worker, "networks-keeper") {
+            return keeper;
+        }
+        assert!(Instant::now() < until, "no keeper of a launcher");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// What starts networks for this process, and the networks.
 fn processes(worker: u32) -> (u32, Vec<u32>) {
     let until = Instant::now() + LONG;
     loop {
-        let launchers = children(worker);
-        let named = |pid: &&u32| status(**pid, "Name:").as_deref() == Some("user-networks");
-        if let Some(launcher) = launchers.iter().find(named) {
-            return (*launcher, children(*launcher));
+        if let Some(launcher) = child(keeper(worker), "user-networks") {
+            return (launcher, children(launcher));
         }
-        assert!(Instant::now() < until, "no launcher among {launchers:?}");
+        assert!(Instant::now() < until, "no launcher");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -161,7 +177,8 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     );
     let (launcher, networks) = processes(worker);
     assert_eq!(networks.len(), 1, "one network");
-    for pid in [launcher, networks[0]] {
+    let keeper = keeper(worker);
+    for pid in [keeper, launcher, networks[0]] {
         assert!(!maps(pid).contains("memfd:"), "{}", maps(pid));
         let known = [
             "/dev/null",
@@ -185,6 +202,7 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     let inner = ["tcp", "tcp6", "udp", "udp6", "icmp", "icmp6"];
     assert_eq!(sockets(worker, &inner), Vec::<String>::new());
     assert_eq!(sockets(launcher, &inner), Vec::<String>::new());
+    assert_eq!(sockets(keeper, &inner), Vec::<String>::new());
     // Its port's alone, besides those to the world.
     assert_eq!(sockets(networks[0], &["unix"]).len(), 1);
     assert!(!sockets(networks[0], &inner).is_empty());
@@ -198,7 +216,7 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     );
     // They end with the daemon, however that ends.
     kill(worker);
-    wait_for_the_end_of(&[launcher, networks[0]]);
+    wait_for_the_end_of(&[keeper, launcher, networks[0]]);
     drop((a, b));
     let _ = daemon.wait_exit();
 }
@@ -277,14 +295,45 @@ fn a_user_network_that_dies_comes_again_and_others_notice_nothing() {
 }
 
 #[test]
+fn what_starts_user_networks_is_started_again_when_it_dies() {
+    let dir = scratch().expect("a folder");
+    // In the strict sandbox every layer is on, or nothing starts.
+    let launch = two(dir.path(), "sandbox = \"strict\"", "user");
+    let mut daemon = launch.start().expect("it serves");
+    let (mut a, b) = (nic(&dir.path().join("a")), nic(&dir.path().join("b")));
+    assert!(reaches_the_host(&mut a, LONG));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stops = Stops(&stop);
+        let others = scope.spawn(|| to_and_fro(b, &stop));
+        let keeper = keeper(daemon.id());
+        for life in 1..=3 {
+            let (launcher, networks) = processes(daemon.id());
+            kill(launcher);
+            wait_for_the_end_of(&[&[launcher][..], &networks].concat());
+            assert!(reaches_the_host(&mut a, LONG), "life {life}");
+            let (next, now) = processes(daemon.id());
+            assert!(next != launcher && now.len() == 1 && now != networks);
+            assert_eq!(keeper, self::keeper(daemon.id()));
+        }
+        drop(stops);
+        assert!(others.join().expect("nothing is lost") > 0);
+    });
+    let log = daemon.log();
+    let told = "what starts them was killed by signal 9; another one is started";
+    assert_eq!(log.matches(told).count(), 3, "{log}");
+    assert!(daemon.stop().expect("it ends").success());
+}
+
+#[test]
 fn without_what_starts_networks_one_that_dies_says_so_and_the_daemon_goes_on() {
     let dir = scratch().expect("a folder");
     let mut daemon = two(dir.path(), "", "user").start().expect("it serves");
     let b = nic(&dir.path().join("b"));
     let (launcher, networks) = processes(daemon.id());
-    kill(launcher);
-    // It had nobody left who would end it.
-    wait_for_the_end_of(&networks);
+    kill(keeper(daemon.id()));
+    // They had nobody left who would end them.
+    wait_for_the_end_of(&[&[launcher][..], &networks].concat());
     daemon
         .wait_log("closed: no process can be started for it")
         .expect("it is told");

@@ -358,6 +358,22 @@ fn a_call_that_may_not_be_made_fails_and_takes_no_nic_down() {
     assert!(log.matches("let a system call fail").count() <= 16, "{log}");
 }
 
+/// Most tests start a daemon in its sandbox, so each of them holds its rules.
+#[test]
+fn a_test_fails_whose_daemon_tries_what_its_sandbox_forbids() {
+    let dir = scratch().expect("a folder");
+    let file = dir.path().join("host.toml");
+    std::fs::write(&file, host(dir.path(), "")).expect("a file");
+    let launch = Launch::under(&["env", "HYPERNIC_SANDBOX_WITHOUT=data:sched_yield"]);
+    let launch = launch.expect("built").arg("serve").arg(file);
+    let mut daemon = launch.start().expect("it serves");
+    live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    let ends = std::panic::AssertUnwindSafe(|| drop(daemon));
+    let why = std::panic::catch_unwind(ends).expect_err("the daemon tried");
+    let why = why.downcast_ref::<String>().expect("words");
+    assert!(why.contains("made the system call sched_yield"), "{why}");
+}
+
 #[test]
 fn a_call_that_a_user_network_may_not_make_fails_and_takes_nothing_down() {
     let dir = scratch().expect("a folder");

@@ -16,6 +16,7 @@ mod cli_pktgen;
 mod cli_sandbox;
 mod cli_service;
 mod cli_upgrade;
+mod cli_varlinkctl;
 mod installed;
 mod pages;
 mod waiting;

@@ -16,7 +16,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     (
         "varlinkctl ",
-        "crates/control: the independent varlink crate asks the same",
+        "tests/tests/daemon/cli_varlinkctl: Debian 13's varlinkctl asks the same",
     ),
     (
         "ssh host ",
@@ -80,6 +80,7 @@ const GO_ON: &[&str] = &[
     "hypernic exporter",
     "hypernic web",
     "hypernic capture web",
+    "hypernic capture lan/user",
     "hypernic monitor",
 ];
 

@@ -45,7 +45,7 @@ const ROOMS: &[Room] = &[
     room("port-loopback", &["frame", "port"], "frames back to their sender"),
     room("model", &["frame", "guest-mem", "pci", "snapshot"], "what a NIC model is and may ask for"),
     room("model-testkit", &["frame", "guest-mem", "intel-offsets", "model", "wire"], "what is around a model in tests, all fake; scripts for several models"),
-    room("datapath", &["csb", "frame", "guest-mem", "wire"], "what any NIC with rings needs and no vendor owns"),
+    room("datapath", &["csb", "frame", "guest-mem", "model", "wire"], "what any NIC with rings needs and no vendor owns"),
     room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
         "82540EM, 82545EM, 82544GC"),

@@ -14,6 +14,7 @@ const BESIDE: &[&str] = &[
     "guest/linux",
     "docs",
     "crates/control/idl",
+    "crates/control/schema",
     "crates/embed/examples",
     "crates/embed-c/examples",
     "crates/embed-c/include",

@@ -142,11 +142,12 @@ records! {
     asked
     /// A NIC whose frames are wanted.
     CaptureStart {
-        /// Its name.
+        /// Its name. With `drops` it may be a port of a switch, as `lan/tap:vm0`.
         nic: String,
         /// Bytes of each frame; all without.
         snaplen: Option<u32>,
-        /// Only frames from and for it that are lost by it, its switch or its own port, each with the reason as a comment.
+        /// Only frames from and for it that are lost by it, its switch or its own port, each with the reason as a comment; of a
+        /// port of a switch, those that it and the switch lose there.
         drops: Option<bool>,
     }
 

@@ -18,6 +18,8 @@ records! {
         guard: Option<Guard>,
         /// Microseconds that its worker may stay awake for it.
         busy_poll_us: Option<u64>,
+        /// When it interrupts: `guest`, `adaptive` or `fixed:N`.
+        moderation: Option<String>,
         /// A pcapng file of all its frames; `none` for no file.
         capture: Option<String>,
         /// MiB of that file, at which a new one begins.

@@ -16,7 +16,7 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::eeprom::Eeprom;
@@ -482,6 +482,11 @@ impl Control for Registers {
     fn set_link(&mut self, env: &Env, up: bool) {
         self.changed = true;
         self.plug(env, up);
+    }
+
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.changed = true;
+        self.chip.irq.lock().moderate(env, how);
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

@@ -150,6 +150,12 @@ impl Irq {
         self.apply(env);
     }
 
+    /// The operator has chosen when the line goes up. What the old way held back goes by the new one.
+    pub(crate) fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.adaptive.choose(how);
+        self.apply(env);
+    }
+
     pub(crate) fn set_itr(&mut self, env: &Env, value: u32) {
         self.itr = value;
         self.apply(env);

@@ -30,7 +30,7 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::due::Due;
@@ -544,6 +544,11 @@ impl Control for Registers {
         if self.plug(env, up) {
             self.end_turn();
         }
+    }
+
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.changed = true;
+        self.function.moderate_live(env, how);
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

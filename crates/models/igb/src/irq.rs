@@ -10,6 +10,8 @@ pub(crate) mod throttle;
 
 use throttle::Tidings;
 
+use std::sync::atomic::Ordering;
+
 use datapath::Moderation;
 use model::{Env, Nanos};
 
@@ -465,6 +467,20 @@ impl Function {
     pub(crate) fn moderate(&mut self, how: Moderation) {
         let irq = self.irq.get_mut();
         irq.moderate(how);
-        self.adapts = irq.adapts();
+        *self.adapts.get_mut() = irq.adapts();
+    }
+
+    /// The same while it is used. What the old way held back goes by the new one.
+    pub(crate) fn moderate_live(&self, env: &Env, how: Moderation) {
+        let mut irq = self.irq.lock();
+        irq.moderate(how);
+        self.adapts.store(irq.adapts(), Ordering::Relaxed);
+        irq.apply(env);
+    }
+
+    /// Whether its queues tell its interrupts of what they have moved.
+    #[inline]
+    pub(crate) fn adapts(&self) -> bool {
+        self.adapts.load(Ordering::Relaxed)
     }
 }

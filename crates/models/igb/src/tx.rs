@@ -200,7 +200,7 @@ impl<I: Inside> Transmit for Sender<I> {
 #[inline]
 fn reported(function: &Function, env: &Env, sent: &single::Sent) {
     let mut irq = function.irq.lock();
-    if function.adapts {
+    if function.adapts() {
         let mut moved = Moved::default();
         if let Some(moved) = moved.get_mut(sent.queue as usize) {
             (moved.done, moved.of) = (1, sent.ring);
@@ -240,7 +240,7 @@ fn run_turns<I: Inside>(
     let progress = turns.all(&mut call, &mut scratch);
     if !call.causes.is_empty() {
         let mut irq = function.irq.lock();
-        if function.adapts {
+        if function.adapts() {
             irq.sent(&call.moved);
         }
         irq.raise(env, call.causes);

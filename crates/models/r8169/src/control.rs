@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use frame::Counted;
-use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Moderation, Nanos, PciState, ResetKind, StateError, Work};
 use regs::Id;
 
 use crate::core::chip::Chip;
@@ -348,6 +348,10 @@ impl Control for Registers {
             let effect = self.phy.renegotiate();
             self.phy_effect(env, effect);
         }
+    }
+
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.chip.irq.lock().moderate(env, how);
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

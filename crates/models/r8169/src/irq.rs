@@ -205,6 +205,12 @@ impl Irq {
         self.again(env);
     }
 
+    /// The operator has chosen when the line goes up. What the old way held back goes by the new one.
+    pub fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.adaptive.choose(how);
+        self.apply(env);
+    }
+
     /// IMR was written.
     pub fn set_mask(&mut self, env: &Env, imr: u16) {
         self.imr = imr & cause::ALL;

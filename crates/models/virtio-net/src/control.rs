@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datapath::KEY;
 use datapath::counters::count;
 use frame::Counted;
-use model::{Control, Env, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Moderation, PciState, ResetKind, StateError, Work};
 
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
@@ -174,6 +174,12 @@ impl Control for Registers {
         if self.device.set_net_status(net_status::LINK_UP, up) && self.device.has(feature::STATUS) {
             irq::config(&self.device, env);
         }
+    }
+
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.device.moderate(how);
+        // What waited is looked at, and the timer set again.
+        self.tick(env);
     }
 
     fn save(&self, _: &Env) -> Vec<u8> {

@@ -10,7 +10,7 @@
 //! the port's. The port ([`open`]) has one socket to it, for messages of many frames: a sender copies its frames into a
 //! bounded queue and sends what the socket takes, so it never waits for another guest's connections. A process that has
 //! confined itself can start no other, so it asks one that was there before: the *launcher* ([`attend`]), which reads
-//! nothing and makes children. When a network's process dies, the port's link goes down, and another is started.
+//! nothing and makes children, and is kept by a process that makes another one when it dies. When a network's process dies, the port's link goes down, and another is started.
 //!
 //! `unsafe` is in `sys`, which makes the C library safe, and in `fork`. The `libslirp` crate would have
 //! spared the first, but has no port forwarding, cannot be moved between threads, and changes its handler

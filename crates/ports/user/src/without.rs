@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::process::Pid;
+
 use crate::config::{UserConfig, UserError};
 
 /// Would start processes of networks.
@@ -47,7 +49,8 @@ pub fn open(_: &UserConfig, _: &Launcher, _: bool) -> Result<port::Port, UserErr
 pub fn attend(
     _: OwnedFd,
     _: impl FnOnce() -> io::Result<()>,
-    _: &dyn Fn(OwnedFd) -> i32,
+    _: &dyn Fn() -> Result<Pid, String>,
+    _: &dyn Fn(OwnedFd, Pid) -> i32,
 ) -> io::Result<Infallible> {
     Err(io::Error::other(UserError::NotBuilt))
 }

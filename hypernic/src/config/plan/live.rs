@@ -27,6 +27,7 @@ pub(super) struct Live {
 pub(super) fn toward(is: &NicConfig, to: &NicConfig) -> NicConfig {
     let mut near = NicConfig {
         cable: to.cable,
+        moderation: to.moderation,
         ..is.clone()
     };
     if !is.csb {

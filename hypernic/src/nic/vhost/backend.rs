@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use frame::Batch;
-use model::Work;
+use model::{Moderation, Work};
 use parking_lot::Mutex;
 use vhost_user::codec::protocol;
 use vhost_user::{Backend, Calls, ClientEvent, DirtyLog, Refused, Ring};
@@ -118,6 +118,12 @@ impl Board {
 
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The operator has chosen when the driver is called.
+    pub fn moderate(&mut self, how: Moderation) {
+        self.device.moderate(how);
+        self.tick();
     }
 
     /// The model's deadline has come.

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_e1000::{Config, Moderation};
+use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use proptest::prelude::*;
 
 const TXDW: u32 = 1;
@@ -134,6 +135,27 @@ fn how_often_a_guest_is_interrupted() {
             assert_eq!(seen.waited, 0, "{moderation:?}");
         }
     }
+}
+
+#[test]
+fn the_operator_may_choose_anew_while_frames_come_and_each_is_told() {
+    let mut m = machine(Moderation::Guest);
+    m.w(reg::IMS, RXT0);
+    choose_while_frames_come(
+        &mut m,
+        &Hearing {
+            machine: |m| m,
+            comes: |m| assert_eq!(m.offer(&[&plain(MAC, 60)]), 1),
+            told: |m| m.line(),
+            answers: |m| {
+                m.r(reg::ICR);
+                let head = m.r(reg::RDH);
+                m.w(reg::RDT, (head + RING - 1) % RING);
+            },
+            // ITR's gap.
+            longest: 51 * US,
+        },
+    );
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Function {
         self.file.put(own.rx_tail, value & TAIL);
         self.note_word(kept::tail(false, queue), value & TAIL);
         count(&self.counters.rx_doorbells, 1);
-        if self.adapts {
+        if self.adapts() {
             self.irq.lock().refilled(env, queue);
         }
         Some(Work {

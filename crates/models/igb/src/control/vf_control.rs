@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::bits::{ctrl, status};
 use intel::window::Window;
-use model::{Control, Env, Kept, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::core::function::{Function, FunctionKind, count};
@@ -373,6 +373,11 @@ impl Control for VfControl {
 
     /// A VF's link is what its PF says.
     fn set_link(&mut self, _env: &Env, _up: bool) {}
+
+    fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.changed = true;
+        self.function.moderate_live(env, how);
+    }
 
     fn save(&self, env: &Env) -> Vec<u8> {
         state::write(&self.state(env))

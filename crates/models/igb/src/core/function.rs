@@ -84,7 +84,7 @@ pub(crate) struct Function {
     /// test compares.
     pub fast_path: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
-    pub adapts: bool,
+    pub adapts: AtomicBool,
     /// Something that no access changes is to be saved.
     pub touched: AtomicBool,
     /// What goes on after this process died.
@@ -163,7 +163,7 @@ impl Function {
             rx_hold: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             true_fcs,
-            adapts: false,
+            adapts: AtomicBool::new(false),
             fast_path: true,
         }
     }

@@ -241,7 +241,7 @@ impl Irq {
     /// What chooses the time of interrupts, from now on.
     pub(crate) fn moderate(&mut self, how: Moderation) {
         for throttle in &mut self.throttles {
-            throttle.adaptive.mode = how;
+            throttle.adaptive.choose(how);
         }
     }
 

@@ -56,7 +56,7 @@ impl Counts {
         }
         if !self.causes.is_empty() {
             let mut irq = function.irq.lock();
-            if function.adapts {
+            if function.adapts() {
                 irq.received(&self.moved);
             }
             irq.raise(env, self.causes);

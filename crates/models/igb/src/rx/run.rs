@@ -387,7 +387,7 @@ fn raise(function: &Function, env: &Env, way: &RunWay, (given, n): (u32, u32)) {
         ..Causes::default()
     };
     let mut irq = function.irq.lock();
-    if function.adapts {
+    if function.adapts() {
         let mut moved = Moved::default();
         if let Some(moved) = moved.get_mut(way.queue as usize) {
             moved.done = n;

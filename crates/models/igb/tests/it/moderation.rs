@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use crate::common::*;
 use hypernic_igb::{Config, Grant, Moderation};
 use intel_offsets::igb::long::{RDBAL, RDH, RDLEN, RDT, TDBAL, TDH, TDLEN, TDT};
+use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use proptest::prelude::*;
 
 const RING: u32 = 256;
@@ -423,5 +424,26 @@ proptest! {
         };
         prop_assert!(memory(&machines[0]) == memory(&machines[1]));
         prop_assert!(memory(&machines[0]) == memory(&machines[2]));
+    }
+}
+
+#[test]
+fn the_operator_may_choose_anew_while_frames_come_and_each_is_told() {
+    for auto in [false, true] {
+        let mut m = machine(Moderation::Guest, auto);
+        choose_while_frames_come(
+            &mut m,
+            &Hearing {
+                machine: |m| m,
+                comes: |m| assert_eq!(offer(m, 1), 1),
+                told: |m| !m.vectors().is_empty(),
+                answers: |m| {
+                    m.w(reg::EICR, 2);
+                    poll(m);
+                },
+                // EITR's gap.
+                longest: 50 * US,
+            },
+        );
     }
 }

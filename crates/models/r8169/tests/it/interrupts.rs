@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_r8169::{Config, Moderation};
+use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 
 const US: u64 = 1000;
 
@@ -290,4 +291,32 @@ fn adaptive_moderation_spares_a_slow_guest() {
     );
     assert_eq!(guest, 200);
     assert!(adaptive < guest / 2, "{adaptive}");
+}
+
+#[test]
+fn the_operator_may_choose_anew_while_frames_come_and_each_is_told() {
+    for msi in [false, true] {
+        let mut m = Machine::new();
+        // None is given back, and all have one buffer: nobody looks at what comes.
+        m.rings(1024, 1536);
+        for i in 0..1024 {
+            m.rx_desc(i, OWN | if i == 1023 { EOR } else { 0 } | 1536, RX_BUFFERS);
+        }
+        m.pci(msi, false);
+        m.w16(reg::IMR, ROK);
+        choose_while_frames_come(
+            &mut m,
+            &Hearing {
+                machine: |m| m,
+                comes: |m| assert_eq!(m.offer(&[&plain(MAC, 100)]), 1),
+                told: |m| m.line() || m.messages() > 0,
+                answers: |m| {
+                    m.w16(reg::IMR, 0);
+                    m.take_isr();
+                    m.w16(reg::IMR, ROK);
+                },
+                longest: 0,
+            },
+        );
+    }
 }

@@ -233,6 +233,15 @@ impl Calls {
         self.pending.iter().filter_map(Pending::due).min()
     }
 
+    /// The operator has chosen another way. What waits is due, and looked at by it.
+    pub fn choose(&mut self, mode: Moderation) {
+        self.mode = mode;
+        for pending in &mut self.pending {
+            pending.adaptive.reset();
+            pending.due = pending.due.map(|_| 0);
+        }
+    }
+
     /// All queues are asked for the same.
     pub fn ask_all(&mut self, asked: Coalesce) {
         self.asked = asked;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 use datapath::{Habit, Waiters};
 use frame::{Counted, Finisher};
 use lease::BoundedLock;
-use model::{Nanos, Work};
+use model::{Moderation, Nanos, Work};
 use parking_lot::Mutex;
 
 use crate::core::chain::Chain;
@@ -480,6 +480,12 @@ impl Device {
         drop(self.tx.lock());
         drop(self.rx.lock());
         self.waiters.wake_any();
+    }
+
+    /// The operator has chosen when its driver is called. Behind this, both sides are to look at what waits.
+    pub fn moderate(&self, how: Moderation) {
+        self.rx.lock().calls.choose(how);
+        self.tx.lock().calls.choose(how);
     }
 
     /// Back to what it is after power-up, but for the link. Queues are let go first, and the status is 0 when nothing

@@ -6,6 +6,7 @@ use datapath::Moderation;
 use hypernic_virtio_net::regs::{ctrl, feature};
 use hypernic_virtio_net::{Config, RX, TX};
 use model_testkit::Wire;
+use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 
 use crate::driver::{BUFFERS, Driver, MAC, OTHER, PLAIN, USUAL, avail, frame};
 
@@ -216,4 +217,21 @@ fn a_fixed_rate_is_kept_whatever_the_driver_says() {
         }
     }
     assert!((9..=10).contains(&calls), "{calls} in 10 ms");
+}
+
+#[test]
+fn the_operator_may_choose_anew_while_frames_come_and_each_is_told() {
+    for features in [EVENTS, USUAL] {
+        let mut d = driver(Moderation::Guest, features);
+        choose_while_frames_come(
+            &mut d,
+            &Hearing {
+                machine: |d| &mut d.m,
+                comes: |d| assert_eq!(d.m.offer(&[&frame(MAC, 60)]), 1),
+                told: |d| d.m.vectors() == [RX_VECTOR],
+                answers: |d| arm(d, RX),
+                longest: 0,
+            },
+        );
+    }
 }

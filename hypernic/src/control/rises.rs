@@ -1,0 +1,111 @@
+//! When losses rose last, as far as somebody looked: counters have no time of their own, so two looks tell between what times
+//! it was.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::explain;
+use crate::report::Section;
+
+type Key = (&'static str, String, &'static str);
+
+/// Between which times a counter rose last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rise {
+    pub after: Instant,
+    pub before: Instant,
+}
+
+/// What was seen of a counter.
+#[derive(Clone, Copy)]
+struct Seen {
+    value: u64,
+    rose: Rise,
+}
+
+/// Remembers each loss between two looks.
+pub(super) struct Rises(Mutex<Book>);
+
+struct Book {
+    /// The look before. The first was when the daemon began, with nothing lost.
+    looked: Instant,
+    of: HashMap<Key, Seen>,
+}
+
+impl Rises {
+    pub fn new(now: Instant) -> Self {
+        Self(Mutex::new(Book {
+            looked: now,
+            of: HashMap::new(),
+        }))
+    }
+
+    /// Compares all counters with the look before.
+    pub fn look(&self, sections: &[Section], now: Instant) {
+        let mut book = self.0.lock();
+        let after = std::mem::replace(&mut book.looked, now);
+        let mut old = std::mem::take(&mut book.of);
+        for section in sections {
+            for (name, value) in section.values.iter().filter(|(_, value)| *value > 0) {
+                let row = explain::find(section.kind, name);
+                if !row.is_some_and(|row| row.class.needs_cure()) {
+                    continue;
+                }
+                let key = (section.kind, section.name.clone(), *name);
+                let seen = old.remove(&key).filter(|seen| seen.value == *value);
+                let new = Seen {
+                    value: *value,
+                    rose: Rise { after, before: now },
+                };
+                book.of.insert(key, seen.unwrap_or(new));
+            }
+        }
+    }
+
+    /// When a loss rose last.
+    pub fn of(&self, kind: &'static str, name: &str, counter: &'static str) -> Option<Rise> {
+        let key = (kind, name.to_owned(), counter);
+        self.0.lock().of.get(&key).map(|seen| seen.rose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_loss_rose_last_between_the_looks_that_differ() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let rises = Rises::new(begin);
+        let look = |seconds, storms| {
+            let section = Section {
+                kind: "switch-port",
+                name: "lan/a".into(),
+                values: vec![("drop_storm", storms), ("rx_frames", storms)],
+            };
+            rises.look(&[section], at(seconds));
+            rises.of("switch-port", "lan/a", "drop_storm")
+        };
+        let rise = |after, before| {
+            Some(Rise {
+                after: at(after),
+                before: at(before),
+            })
+        };
+        assert_eq!(look(10, 0), None);
+        assert_eq!(look(20, 3), rise(10, 20));
+        assert_eq!(look(30, 3), rise(10, 20));
+        assert_eq!(look(31, 4), rise(30, 31));
+        // What was made anew counts from zero.
+        assert_eq!(look(40, 2), rise(31, 40));
+        // Frames that arrive are no loss, and what has gone is forgotten.
+        assert_eq!(rises.of("switch-port", "lan/a", "rx_frames"), None);
+        rises.look(&[], at(50));
+        assert_eq!(rises.of("switch-port", "lan/a", "drop_storm"), None);
+    }
+}
