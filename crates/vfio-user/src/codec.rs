@@ -13,9 +13,10 @@ mod version;
 
 pub use malformed::Malformed;
 pub use payload::{
-    DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, IrqInfo, LogControl, LogRange, LogReport, MigrationData, RegionAccess,
-    RegionInfo, RegionIoFds, SetIrqs, SparseArea, StateChange, WriteEntry, dma_flags, dma_unmap_flags,
-    info_flags, irq_info_flags, irq_set, region_flags, sparse_areas, sparse_capability,
+    DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, IrqInfo, LogControl, LogRange,
+    LogReport, MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, SparseArea,
+    StateChange, WriteEntry, dma_flags, dma_unmap_flags, info_flags, irq_info_flags, irq_set,
+    region_flags, sparse_areas, sparse_capability,
 };
 pub use version::{Capabilities, MigrationLimits, TwinSocket, Version};
 

@@ -43,7 +43,10 @@ fn what_is_written_is_marked_when_the_view_ends_and_what_is_read_is_not() {
     let lend = view.write_slices(BASE + 0x7800, 0x1000, &mut |run| places.push(run));
     lend.expect("lent");
     view.read(BASE + 0x9000, &mut [0; 64]).expect("read");
-    assert!(view.read_run(BASE + 0x9000, 8).is_some(), "reads are as fast as ever");
+    assert!(
+        view.read_run(BASE + 0x9000, 8).is_some(),
+        "reads are as fast as ever"
+    );
     assert_eq!(pages(&memory, BASE, SIZE, 4096), set([]), "not yet");
     places[0].copy_from(0, &[7]);
     drop(view);
@@ -108,10 +111,13 @@ fn ranges_page_sizes_and_bitmaps_that_make_no_sense_are_refused() {
     assert_eq!(memory.start_log(1 << 40, &[]), Ok(LARGEST_LOG_PAGE));
     assert_eq!(memory.start_log(4096, &[]), Err(LogError::Another));
     memory.stop_log();
-    assert_eq!(memory.start_log(1, &[(BASE, 1)]), Ok(LOG_PAGE), "as fine as it goes");
-    let take = |range, page_size, bytes: usize| {
-        memory.take_log(range, page_size, &mut vec![0; bytes])
-    };
+    assert_eq!(
+        memory.start_log(1, &[(BASE, 1)]),
+        Ok(LOG_PAGE),
+        "as fine as it goes"
+    );
+    let take =
+        |range, page_size, bytes: usize| memory.take_log(range, page_size, &mut vec![0; bytes]);
     assert_eq!(take((BASE, SIZE), 3, 8), Err(LogError::PageSize));
     assert_eq!(take((BASE, 0), 4096, 0), Err(LogError::Range));
     assert_eq!(take((u64::MAX, 2), 4096, 8), Err(LogError::Range));
@@ -124,7 +130,9 @@ fn ranges_page_sizes_and_bitmaps_that_make_no_sense_are_refused() {
 fn a_region_of_any_size_costs_no_more_than_a_log_may() {
     let memory = mapped();
     // Nothing is behind it, so nothing is written there.
-    memory.map_absent(1 << 40, 1 << 50, Prot::RW).expect("absent");
+    memory
+        .map_absent(1 << 40, 1 << 50, Prot::RW)
+        .expect("absent");
     assert_eq!(memory.start_log(4096, &[]), Ok(4096));
     memory.view().write(BASE, &[1]).expect("written");
     assert_eq!(pages(&memory, BASE, SIZE, 4096), set([0]));

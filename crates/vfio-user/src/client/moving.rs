@@ -115,11 +115,7 @@ impl Client {
     ///
     /// # Errors
     /// Any [`ClientError`].
-    pub fn start_log(
-        &mut self,
-        page_size: u64,
-        ranges: &[(u64, u64)],
-    ) -> Result<u64, ClientError> {
+    pub fn start_log(&mut self, page_size: u64, ranges: &[(u64, u64)]) -> Result<u64, ClientError> {
         let control = LogControl {
             page_size,
             ranges: ranges.len() as u32,

@@ -84,8 +84,7 @@ mod tests {
         for from in ALL {
             for to in ALL {
                 let first = from.towards(to);
-                let way: Vec<S> =
-                    std::iter::successors(first, |at| at.towards(to)).collect();
+                let way: Vec<S> = std::iter::successors(first, |at| at.towards(to)).collect();
                 let direct = from == S::Stop || to == S::Stop;
                 let wanted = match (from, to) {
                     (S::Error, _) | (_, S::Error) => vec![],
@@ -103,6 +102,10 @@ mod tests {
         for state in ALL {
             assert_eq!(S::from_u32(state as u32), Some(state));
         }
-        assert!([5, 6, 7, 8, 0xabcd, u32::MAX].into_iter().all(|n| S::from_u32(n).is_none()));
+        assert!(
+            [5, 6, 7, 8, 0xabcd, u32::MAX]
+                .into_iter()
+                .all(|n| S::from_u32(n).is_none())
+        );
     }
 }

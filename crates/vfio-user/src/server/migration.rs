@@ -152,11 +152,7 @@ impl Session {
         }
     }
 
-    fn change_state(
-        &mut self,
-        device: &mut dyn Device,
-        data: &[u8],
-    ) -> Result<Vec<u8>, Refusal> {
+    fn change_state(&mut self, device: &mut dyn Device, data: &[u8]) -> Result<Vec<u8>, Refusal> {
         let change = self.parse(StateChange::parse(data))?;
         let now = self.migration.state;
         let to = MigrationState::from_u32(change.state);
@@ -268,7 +264,9 @@ impl Session {
         self.follow_config();
         device.load(&state)?;
         for vector in vectors {
-            self.irq.0.guest_mask(vector.index, vector.vector, vector.guest_masked);
+            self.irq
+                .0
+                .guest_mask(vector.index, vector.vector, vector.guest_masked);
             if vector.pending {
                 match vector.index {
                     irq::MSI => self.irq.msi(vector.vector as u16),
@@ -387,7 +385,9 @@ impl Session {
             len,
             page_size,
         } = ask;
-        let most = self.max_data.saturating_sub(LogReport::LEN + DeviceFeature::LEN);
+        let most = self
+            .max_data
+            .saturating_sub(LogReport::LEN + DeviceFeature::LEN);
         let bytes = log_bytes(iova, len, page_size);
         let Some(bytes) = bytes.filter(|bytes| *bytes <= most as u64) else {
             return self.malformed();

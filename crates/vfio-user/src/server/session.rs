@@ -13,8 +13,8 @@ use super::migration::Migration;
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed, MigrationLimits,
-    RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags,
-    dma_unmap_flags, info_flags, irq, region,
+    RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags, dma_unmap_flags,
+    info_flags, irq, region,
 };
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
@@ -304,12 +304,17 @@ impl Session {
                 max_dma_maps: Some(guest_mem::MAX_REGIONS as u32),
                 pgsizes: Some(PAGE_SIZES),
                 twin_socket,
-                migration: theirs.migration.filter(|_| device.can_move()).map(|limits| {
-                    MigrationLimits {
+                migration: theirs
+                    .migration
+                    .filter(|_| device.can_move())
+                    .map(|limits| MigrationLimits {
                         pgsize: Some(guest_mem::LOG_PAGE),
-                        max_bitmap_size: Some(limits.max_bitmap_size.map_or(MAX_BITMAP, |most| most.min(MAX_BITMAP))),
-                    }
-                }),
+                        max_bitmap_size: Some(
+                            limits
+                                .max_bitmap_size
+                                .map_or(MAX_BITMAP, |most| most.min(MAX_BITMAP)),
+                        ),
+                    }),
                 write_multiple: theirs.write_multiple.filter(|offered| *offered),
             },
         }

@@ -58,7 +58,11 @@ fn what_the_device_writes_is_shown_once_by_pages_of_any_size() {
     store(&mut client, RAM + 0x5000);
     store(&mut client, RAM + 0x8000);
     assert_eq!(dirty(&mut client, RAM + 0x4000, 0x2000, PAGE), set([1]));
-    assert_eq!(dirty(&mut client, RAM, LEN, PAGE), set([8]), "the rest is still there");
+    assert_eq!(
+        dirty(&mut client, RAM, LEN, PAGE),
+        set([8]),
+        "the rest is still there"
+    );
     // Stopped, nothing is written, and nothing is lost either.
     store(&mut client, RAM + 0x1000);
     client.set_migration_state(StopCopy).unwrap();
@@ -74,7 +78,9 @@ fn memory_that_comes_and_goes_is_logged_and_the_clients_own_is_not() {
     let (mut client, _ram) = with_ram(&moving);
     client.start_log(PAGE, &[]).unwrap();
     let more = SharedMem::new("more", 0x2000).unwrap();
-    client.dma_map(RAM + LEN, &more, 0, 0x2000, Prot::RW).unwrap();
+    client
+        .dma_map(RAM + LEN, &more, 0, 0x2000, Prot::RW)
+        .unwrap();
     store(&mut client, RAM + LEN + 0x1000);
     store(&mut client, RAM);
     client.dma_unmap(RAM + LEN, 0x2000).unwrap();
@@ -92,7 +98,9 @@ fn a_log_of_ranges_has_these_and_may_be_asked_for_twice() {
     let (mut client, _ram) = with_ram(&moving);
     let other = SharedMem::new("other", 0x1000).unwrap();
     // In a part of the log of its own.
-    client.dma_map(1 << 32, &other, 0, 0x1000, Prot::RW).unwrap();
+    client
+        .dma_map(1 << 32, &other, 0, 0x1000, Prot::RW)
+        .unwrap();
     client.start_log(PAGE, &[(RAM, LEN)]).unwrap();
     store(&mut client, RAM);
     store(&mut client, 1 << 32);
@@ -108,14 +116,22 @@ fn a_log_of_ranges_has_these_and_may_be_asked_for_twice() {
 fn logs_that_make_no_sense_are_refused() {
     let moving = Moving::new();
     let (mut client, _ram) = with_ram(&moving);
-    assert_eq!(refused(client.take_log(RAM, LEN, PAGE)), EINVAL, "there is none");
+    assert_eq!(
+        refused(client.take_log(RAM, LEN, PAGE)),
+        EINVAL,
+        "there is none"
+    );
     for page_size in [0, 3, 4097] {
         assert_eq!(refused(client.start_log(page_size, &[])), EINVAL);
     }
     for range in [(RAM, 0), (u64::MAX, 2)] {
         assert_eq!(refused(client.start_log(PAGE, &[range])), EINVAL);
     }
-    assert_eq!(refused(client.start_log(PAGE, &[(RAM, 1); 1025])), 7, "E2BIG");
+    assert_eq!(
+        refused(client.start_log(PAGE, &[(RAM, 1); 1025])),
+        7,
+        "E2BIG"
+    );
     // Ranges that are not there.
     let control = LogControl {
         page_size: PAGE,
@@ -130,7 +146,12 @@ fn logs_that_make_no_sense_are_refused() {
     }
     // Pages of less than the smallest are those.
     assert_eq!(client.start_log(1, &[]).unwrap(), PAGE);
-    let wrong = [(RAM, 0, PAGE), (u64::MAX, 2, PAGE), (RAM, LEN, 0), (RAM, LEN, 12288)];
+    let wrong = [
+        (RAM, 0, PAGE),
+        (u64::MAX, 2, PAGE),
+        (RAM, LEN, 0),
+        (RAM, LEN, 12288),
+    ];
     for (iova, len, page_size) in wrong {
         assert_eq!(refused(client.take_log(iova, len, page_size)), EINVAL);
     }
@@ -140,7 +161,10 @@ fn logs_that_make_no_sense_are_refused() {
     assert_eq!(dirty(&mut client, 0, u64::MAX, 1 << 58), set([]));
     let report = GET | feature::LOG_REPORT;
     for cut in 0..LogReport::LEN {
-        assert_eq!(refused(client.feature(report, &[1; LogReport::LEN][..cut])), EINVAL);
+        assert_eq!(
+            refused(client.feature(report, &[1; LogReport::LEN][..cut])),
+            EINVAL
+        );
     }
 }
 

@@ -56,7 +56,11 @@ fn bounds_of_bitmaps_are_agreed_upon_where_a_client_offers_them() {
     let moving = Moving::new();
     let answer = |client: &Client| client.server_version().capabilities.migration;
     assert_eq!(answer(&moving.client()), None);
-    let offers = [(Some(1 << 28), 1 << 19), (Some(4096), 4096), (None, 1 << 19)];
+    let offers = [
+        (Some(1 << 28), 1 << 19),
+        (Some(4096), 4096),
+        (None, 1 << 19),
+    ];
     for (offered, agreed) in offers {
         let migration = Some(MigrationLimits {
             pgsize: Some(4096),
@@ -156,7 +160,12 @@ fn a_state_is_read_only_while_it_is_copied_and_written_only_while_it_resumes() {
         }
     }
     // More than was agreed upon, more or less than there is, and cut short.
-    let wrong = [with_data(513, 513), with_data(8, 7), with_data(7, 8), ask(8)[..7].to_vec()];
+    let wrong = [
+        with_data(513, 513),
+        with_data(8, 7),
+        with_data(7, 8),
+        ask(8)[..7].to_vec(),
+    ];
     for payload in wrong {
         let answer = client.request(Command::MigrationWrite, &payload, &[]);
         assert_eq!(refused(answer), EINVAL);
@@ -208,7 +217,8 @@ fn a_device_goes_on_elsewhere_as_it_was() {
     to.region_read(0, 0x20, &mut registers).unwrap();
     assert_eq!(&registers, b"registers");
     let mut command = [0; 2];
-    to.region_read(7, offset::COMMAND as u64, &mut command).unwrap();
+    to.region_read(7, offset::COMMAND as u64, &mut command)
+        .unwrap();
     assert_eq!(u16::from_le_bytes(command), 6);
     let mut entry = [0; 4];
     to.region_read(0, 0x800 + 16, &mut entry).unwrap();
@@ -218,7 +228,8 @@ fn a_device_goes_on_elsewhere_as_it_was() {
     to.arm(irq::MSIX, 0, &events.each_ref()).unwrap();
     assert!(events[2].wait(Duration::from_secs(5)).is_some());
     assert!([0, 1, 3].iter().all(|n| events[*n].take() == 0));
-    to.region_write(0, 0x800 + 16 + 12, &0u32.to_le_bytes()).unwrap();
+    to.region_write(0, 0x800 + 16 + 12, &0u32.to_le_bytes())
+        .unwrap();
     assert!(events[1].wait(Duration::from_secs(5)).is_some());
     far.irq.msix(3);
     assert_eq!(events[3].take(), 0, "still told to wait");
