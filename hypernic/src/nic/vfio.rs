@@ -390,7 +390,8 @@ impl Device for Board {
     }
 
     fn can_move(&self) -> bool {
-        true
+        // What a chip has granted is not for a VMM to say.
+        self.granted.is_none()
     }
 
     fn halt(&mut self) {
