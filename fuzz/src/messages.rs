@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use vfio_user::codec::{
     DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, HEADER_LEN, Header, IrqInfo,
-    MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, Version, WriteEntry,
-    sparse_areas,
+    LogControl, LogRange, LogReport, MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs,
+    StateChange, Version, WriteEntry, sparse_areas,
 };
 use vfio_user::pci::{Bar, Capability, Msi, PowerManagement};
 use vfio_user::{DeviceDescription, EventSet, Listener, Server};
@@ -56,7 +56,11 @@ fn codec(bytes: &[u8]) {
         WriteEntry,
         DmaAccess,
         DeviceFeature,
-        MigrationData
+        MigrationData,
+        StateChange,
+        LogControl,
+        LogRange,
+        LogReport
     );
     if let Some(header) = Header::parse(bytes) {
         assert_eq!(header.to_bytes(), bytes[..HEADER_LEN]);
@@ -102,6 +106,7 @@ fn serve(setup: u8, input: &mut Input<'_>) {
         accesses: 0,
         asked: 0,
         answered: 0,
+        halted: false,
     };
     let mut peer = Peer {
         socket: ours,

@@ -58,6 +58,7 @@ pages! {
     "api" "docs/api.md"
     "what-happens" "docs/what-happens.md"
     "survival" "docs/survival.md"
+    "moving" "docs/moving.md"
     "upgrade" "docs/upgrade.md"
     "versioning" "docs/versioning.md"
     "known-client-faults" "docs/known-client-faults.md"

@@ -113,8 +113,19 @@ pub fn banner(host: &HostConfig) -> String {
             "NIC {} ({}, {}, {})\n  {since:<19}{}\n  cloud-hypervisor:  {}\n",
             nic.name, nic.model.name, nic.mac, nic.port, hints.qemu, hints.cloud_hypervisor
         );
+        if let Some(note) = on_the_move(nic) {
+            text += &format!("  if the VM moves:   {note}\n");
+        }
     }
     text
+}
+
+/// What becomes of a NIC whose VM is migrated, where that is not what one expects.
+fn on_the_move(nic: &NicConfig) -> Option<&'static str> {
+    (nic.transport == Transport::VfioUser).then_some(
+        "QEMU and cloud-hypervisor lose this NIC without a word: use virtio-net over vhost-user, or unplug it first \
+         (hypernic help moving)",
+    )
 }
 
 /// What a profile has made of NICs whose file says less.
@@ -165,6 +176,9 @@ pub fn banner_json(host: &HostConfig) -> serde_json::Value {
             if let Some(hints) = of_nic(nic) {
                 value["qemu"] = hints.qemu.into();
                 value["cloud_hypervisor"] = hints.cloud_hypervisor.into();
+                if let Some(note) = on_the_move(nic) {
+                    value["migration"] = note.into();
+                }
             }
             value
         })
@@ -210,6 +224,14 @@ mod tests {
             "--net vhost_user=true,socket=/run/a,b.sock,mac=52:54:00:00:00:01,num_queues=4"
         ));
         assert!(banner(&host).contains("  QEMU >= 9.2:       -object"));
+        assert!(!banner(&host).contains("hypernic help moving"));
+        assert_eq!(banner_json(&host)["serving"][0].get("migration"), None);
+        let text = text
+            .replace("vhost-user", "vfio-user")
+            .replace("queue-pairs = 2\n", "");
+        let host = HostConfig::parse("h.toml".as_ref(), &text).expect("good");
+        assert!(banner(&host).contains("lose this NIC without a word"));
+        assert!(banner_json(&host)["serving"][0]["migration"].is_string());
         assert_eq!(banner_json(&host)["serving"][0]["transport"], "vhost-user");
     }
 }

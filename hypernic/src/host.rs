@@ -370,7 +370,13 @@ impl Host {
         let lasts =
             matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
         let (nic, new) = ((nic, nvm), NewNic::over_vfio_user);
-        Ok(new(nic, server, clock, task, (lasts, granted)))
+        Ok(new(
+            nic,
+            server,
+            clock,
+            task,
+            (lasts, granted, config.mac.0),
+        ))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

@@ -7,6 +7,7 @@
 mod engine;
 mod lifeline;
 mod lookout;
+mod rarp;
 mod sink;
 mod vfio;
 mod vhost;
@@ -112,7 +113,7 @@ impl NewNic {
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
-        (lasts, granted): (bool, Option<Box<dyn Granted>>),
+        (lasts, granted, mac): (bool, Option<Box<dyn Granted>>, [u8; 6]),
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -137,7 +138,7 @@ impl NewNic {
             sink,
             irq: Some(irq),
             door: Box::new(move |engine| {
-                let lasts = (lasts, granted);
+                let lasts = (lasts, granted, mac);
                 Box::new(VfioDoor::new(server, control, nvm, engine, lasts))
             }),
         }
@@ -332,6 +333,11 @@ impl RunningNic {
     /// Has it look at what others share with it.
     pub(crate) fn bell(&self) -> Arc<dyn Wake> {
         Arc::new(Attend(Arc::clone(&self.task)))
+    }
+
+    /// Whether its guest is on the way to another host, or from one.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.sink.halted.load(Ordering::Acquire) || self.sink.memory().logged().is_some()
     }
 
     /// Whether a VMM has it.

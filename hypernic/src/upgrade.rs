@@ -52,6 +52,11 @@ pub fn possible(host: &Host) -> Result<(), String> {
             "a configuration is on trial; hypernic config confirm or rollback it first".into(),
         );
     }
+    if let Some(name) = host.on_the_move() {
+        return Err(format!(
+            "the guest of {name} is being moved to another host; try again when that is done"
+        ));
+    }
     match host.bound() {
         Some(name) => Err(format!(
             "{name} was given a descriptor (--fd), and cannot go on in another process; give it a path or a name"

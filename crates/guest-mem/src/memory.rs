@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::account::Account;
+use crate::dirty::{Dirty, LogError};
 use crate::hot::{Hot, Lines};
 use crate::mapping::{MapError, Mapping};
 use crate::quota::Tenant;
@@ -237,6 +238,11 @@ impl Memory {
             backing,
         };
         table.note_large(&region);
+        if let Some(log) = &mut table.log
+            && region.is_logged()
+        {
+            log.cover(iova, region.last());
+        }
         table.regions.insert(iova, region);
         Ok(())
     }
@@ -339,6 +345,60 @@ impl Memory {
             files: std::mem::take(&mut self.table.write().displaced),
             ..Leftovers::default()
         }
+    }
+
+    /// From now on notes which pages are written, in ranges of a start and a length, or everywhere if there are none. Behind
+    /// this no access is under way that is not noted. Returns the page size, which is the one asked for if that is possible.
+    /// A log that is kept already goes on, for these ranges too.
+    ///
+    /// # Errors
+    /// The ranges make no sense, or the page size none; then all is as before.
+    pub fn start_log(&self, page_size: u64, ranges: &[(u64, u64)]) -> Result<u64, LogError> {
+        let mut table = self.table.write();
+        if let Some(log) = &mut table.log {
+            log.widen(page_size, ranges)?;
+            table.cover_all();
+        } else {
+            let log = Dirty::new(page_size, ranges)?;
+            table.set_log(Some(Box::new(log)));
+        }
+        let log = table.log.as_ref().ok_or(LogError::NotLogging)?;
+        if log.is_too_large() {
+            table.set_log(None);
+            return Err(LogError::TooLarge);
+        }
+        Ok(log.page_size())
+    }
+
+    /// Notes no more. Whether it did.
+    pub fn stop_log(&self) -> bool {
+        let mut table = self.table.write();
+        let was = table.log.is_some();
+        if was {
+            table.set_log(None);
+        }
+        was
+    }
+
+    /// Takes what was noted of a range since it was taken last: one bit for each `page_size` bytes, in a bitmap of
+    /// [`log_bytes`](crate::log_bytes). Bits that are set stay so.
+    ///
+    /// # Errors
+    /// There is no log, or none of such a range, or it does not cover all; then nothing is taken.
+    pub fn take_log(
+        &self,
+        range: (u64, u64),
+        page_size: u64,
+        bitmap: &mut [u8],
+    ) -> Result<(), LogError> {
+        let table = self.table.read();
+        let log = table.log.as_ref().ok_or(LogError::NotLogging)?;
+        log.take(range, page_size, bitmap)
+    }
+
+    /// Pages marked since the log began; `None`: there is no log.
+    pub fn logged(&self) -> Option<u64> {
+        self.table.read().log.as_ref().map(|log| log.marked())
     }
 
     /// Pins the map for the length of one batch.

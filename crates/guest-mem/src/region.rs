@@ -51,6 +51,11 @@ impl Region {
     }
 
     /// Our memory behind it and where in it the region starts, or why there is none.
+    /// The device can write there.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.prot.write && !matches!(self.backing, Backing::Absent)
+    }
+
     pub(crate) fn reach(&self) -> Result<(&Mapping, u64), FaultKind> {
         match &self.backing {
             Backing::Absent => Err(FaultKind::NoFd),

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::account::Account;
+use crate::dirty::Dirty;
 use crate::mapping::{MapError, Mapping, MemoryFile};
 use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
@@ -33,6 +34,8 @@ pub(crate) struct Table {
     pub(crate) files: Vec<((u64, u64), Arc<Mapping>)>,
     /// Files that others took the place of. To unmap them may take long, so others do.
     pub(crate) displaced: Vec<Arc<Mapping>>,
+    /// What is written is noted there.
+    pub(crate) log: Option<Box<Dirty>>,
 }
 
 /// Which memory file a descriptor is of.
@@ -94,6 +97,7 @@ impl Default for Table {
             files: Vec::new(),
             displaced: Vec::new(),
             account: Arc::default(),
+            log: None,
         }
     }
 }
@@ -128,9 +132,36 @@ impl Leftovers {
 }
 
 impl Table {
+    /// A region as views keep it at hand. While there is a log, they write to none without a note.
+    pub(crate) fn near_of(&self, region: &Region) -> Option<Near> {
+        let near = Near::of(region)?;
+        let write = if self.log.is_some() { 0 } else { near.write };
+        Some(Near { write, ..near })
+    }
+
+    /// Begins a log or ends it.
+    pub(crate) fn set_log(&mut self, log: Option<Box<Dirty>>) {
+        self.log = log;
+        self.largest = [Near::NOTHING; 2];
+        let regions = std::mem::take(&mut self.regions);
+        for region in regions.values() {
+            self.note_large(region);
+        }
+        self.regions = regions;
+        self.cover_all();
+    }
+
+    /// The log covers what is mapped.
+    pub(crate) fn cover_all(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        for region in self.regions.values().filter(|region| region.is_logged()) {
+            log.cover(region.iova, region.last());
+        }
+    }
+
     /// Remembers a region that is larger than one of those remembered.
     pub(crate) fn note_large(&mut self, region: &Region) {
-        if let Some(near) = Near::of(region)
+        if let Some(near) = self.near_of(region)
             && let Some(least) = self.largest.iter_mut().min_by_key(|near| near.len())
             && near.len() > least.len()
         {

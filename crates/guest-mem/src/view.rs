@@ -23,31 +23,39 @@ pub const MAX_RUNS: usize = 512;
 /// Regions of one access whose lookups cost about as much as the copy of a frame.
 const RUNS_PER_COPY: usize = 4;
 
-/// Copies of remote memory. Most views have none.
+/// Copies of remote memory, and what is to be marked in the log of the map. Most views have neither.
 #[derive(Default)]
-struct Bounced(Cell<Option<Box<Copies>>>);
+struct Bounced(Cell<Option<Box<Aside>>>);
 
 #[derive(Default)]
-struct Copies(Vec<Arc<[AtomicU64]>>);
+struct Aside {
+    copies: Vec<Arc<[AtomicU64]>>,
+    /// Start and length.
+    written: Vec<(u64, u64)>,
+}
 
 impl Bounced {
     fn keep(&self, copy: Arc<[AtomicU64]>) {
-        let mut copies = self.0.take().unwrap_or_default();
-        copies.0.push(copy);
-        self.0.set(Some(copies));
+        let mut aside = self.0.take().unwrap_or_default();
+        aside.copies.push(copy);
+        self.0.set(Some(aside));
     }
 
-    #[cold]
-    fn forget(copies: Box<Copies>) {
-        drop(copies);
+    fn wrote(&self, iova: u64, len: u64) {
+        let mut aside = self.0.take().unwrap_or_default();
+        match aside.written.last_mut() {
+            Some((start, end)) if start.checked_add(*end) == Some(iova) => *end += len,
+            _ => aside.written.push((iova, len)),
+        }
+        self.0.set(Some(aside));
     }
 }
 
-impl Drop for Bounced {
+impl Drop for View<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(copies) = self.0.take() {
-            Bounced::forget(copies);
+        if let Some(aside) = self.bounced.0.take() {
+            self.end(aside);
         }
     }
 }
@@ -90,6 +98,17 @@ impl<'m> View<'m> {
         }
     }
 
+    /// All that was written through this view was written by now, and the map is still pinned.
+    #[cold]
+    fn end(&self, aside: Box<Aside>) {
+        if let Some(log) = &self.table.log {
+            for (iova, len) in &aside.written {
+                log.mark(*iova, *len);
+            }
+        }
+        drop(aside);
+    }
+
     fn fault<T>(&self, iova: u64, len: u64, kind: FaultKind) -> Result<T, Fault> {
         self.faults.fetch_add(1, Ordering::Relaxed);
         Err(Fault { iova, len, kind })
@@ -115,7 +134,7 @@ impl<'m> View<'m> {
 
     /// Keeps a region at hand.
     fn keep_near(&self, region: &Region) {
-        if let Some(near) = Near::of(region) {
+        if let Some(near) = self.table.near_of(region) {
             let older = self.older.get();
             self.older.set(!older);
             self.near[usize::from(older)].set(near);
@@ -210,6 +229,9 @@ impl<'m> View<'m> {
             }
         }
         work::add((runs / RUNS_PER_COPY) as u64);
+        if write && self.table.log.is_some() {
+            self.bounced.wrote(iova, len);
+        }
         #[cfg(feature = "meter")]
         self.meter.note(iova, len, write);
         Ok(())
@@ -301,7 +323,8 @@ impl<'m> View<'m> {
         self.write_places(iova, len)
     }
 
-    /// The region that holds `iova`, if it is mapped and may be written.
+    /// The region that holds `iova`, if it is mapped and may be written. `None` says nothing while the map keeps a log: ask
+    /// [`View::write_slices`] or [`View::write_release`].
     #[inline(always)]
     pub fn write_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
         for near in &self.near {
@@ -328,6 +351,10 @@ impl<'m> View<'m> {
 
     #[cold]
     fn find_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
+        if self.table.log.is_some() {
+            // What is written through a window, nobody would note.
+            return None;
+        }
         let (region, _) = self.find(iova)?;
         let (mapping, offset) = region.reach().ok()?;
         let len = usize::try_from(region.len).ok()?;
@@ -354,6 +381,9 @@ impl<'m> View<'m> {
         let aligned = (base.as_ptr() as usize).is_multiple_of(4);
         if !(fits && aligned && region.prot.read && region.prot.write) {
             return None;
+        }
+        if self.table.log.is_some() {
+            self.bounced.wrote(iova, bytes.into());
         }
         // SAFETY: that much lies inside a live mapping, pinned by this view, and is aligned.
         let words = unsafe {

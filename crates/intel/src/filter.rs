@@ -26,6 +26,13 @@ pub struct Filters {
     pub vfta: Id,
 }
 
+/// The station's address, in the first of the receive addresses.
+pub fn station(file: &File, ral: Id, rah: Id) -> [u8; 6] {
+    let [a, b, c, d] = file.get_at(ral, 0).to_le_bytes();
+    let [e, f, ..] = file.get_at(rah, 0).to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
 impl Filters {
     /// Makes `mac` the station's address, as the EEPROM does after a reset.
     pub fn set_station(&self, file: &File, mac: [u8; 6]) {

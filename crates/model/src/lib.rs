@@ -214,6 +214,10 @@ pub trait Control: Send + Counted {
     fn peek(&self, env: &Env, visit: &mut dyn FnMut(Peeked)) {
         let _ = (env, visit);
     }
+    /// The address at which the guest receives, as far as the NIC knows one: it is announced where the guest has moved to.
+    fn station(&self) -> Option<[u8; 6]> {
+        None
+    }
     /// Resets everything the kind of reset resets.
     fn reset(&mut self, env: &Env, kind: ResetKind);
     /// PCI state changed.

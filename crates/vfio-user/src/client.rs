@@ -3,6 +3,7 @@
 mod calls;
 mod connection;
 mod error;
+mod moving;
 mod served;
 
 pub use calls::{Region, Write};

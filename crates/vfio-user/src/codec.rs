@@ -6,17 +6,19 @@
 //! byte slice and either gives the whole structure or [`Malformed`]; it never looks past the slice
 //! and never trusts a length in it.
 
+pub mod feature;
 mod malformed;
 mod payload;
 mod version;
 
 pub use malformed::Malformed;
 pub use payload::{
-    DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, IrqInfo, MigrationData, RegionAccess,
-    RegionInfo, RegionIoFds, SetIrqs, SparseArea, WriteEntry, dma_flags, dma_unmap_flags,
-    info_flags, irq_info_flags, irq_set, region_flags, sparse_areas, sparse_capability,
+    DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, IrqInfo, LogControl, LogRange,
+    LogReport, MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, SparseArea,
+    StateChange, WriteEntry, dma_flags, dma_unmap_flags, info_flags, irq_info_flags, irq_set,
+    region_flags, sparse_areas, sparse_capability,
 };
-pub use version::{Capabilities, TwinSocket, Version};
+pub use version::{Capabilities, MigrationLimits, TwinSocket, Version};
 
 /// Bytes of a [`Header`].
 pub const HEADER_LEN: usize = 16;

@@ -147,6 +147,37 @@ pub trait Device {
     /// All accesses so far are true for whoever goes on.
     fn settled(&mut self) {}
 
+    /// Whether it can be [stopped](Self::halt) and its state be taken elsewhere.
+    fn can_move(&self) -> bool {
+        false
+    }
+
+    /// Stops. From the end of this on it changes nothing in guest memory or in itself, however often others call it, until it
+    /// [goes on](Self::resume): no register is accessed and it is not let [work](Self::work). Configuration space may still change.
+    fn halt(&mut self) {}
+
+    /// Goes on, as it was or as what was [loaded](Self::load).
+    fn resume(&mut self) {}
+
+    /// What another device of its kind needs to go on in its place. Called while it is stopped, or to see how much it is.
+    fn save(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Becomes what another has saved, while it is stopped.
+    ///
+    /// # Errors
+    /// Why not. It is reset before it goes on then.
+    fn load(&mut self, state: &[u8]) -> Result<(), String> {
+        let _ = state;
+        Err("this device has no state".to_owned())
+    }
+
+    /// A state was refused, and why.
+    fn load_refused(&mut self, why: &str) {
+        let _ = why;
+    }
+
     /// Does what register accesses have scheduled. Called after all replies of a batch were sent,
     /// so it may take its time, within bounds: other devices may share the thread.
     fn work(&mut self) -> Work {

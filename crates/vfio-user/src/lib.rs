@@ -95,9 +95,8 @@
 //!
 //! # What is not here
 //!
-//! Migration (`DEVICE_FEATURE`, `MIG_DATA_READ`, `MIG_DATA_WRITE`) and dirty bitmaps are parsed and
-//! refused with `ENOTSUP`; `GET_REGION_IO_FDS` answers that there are none. No client of today asks
-//! for any of them.
+//! `GET_REGION_IO_FDS` answers that there are none; `DMA_UNMAP` gives no dirty bitmap (`ENOTSUP`), which the report of the log
+//! does. Of migration's states there are those that a stopped device can be moved by, and not `PRE_COPY`.
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -8,6 +8,7 @@ mod kept_maps;
 mod lifeline;
 mod line;
 mod map_answers;
+mod migration;
 mod pending_map;
 mod regions;
 mod session;
@@ -150,6 +151,7 @@ impl Server {
             write_multiple: false,
             next_token: SIGNAL,
             changed: true,
+            migration: migration::Migration::default(),
         };
         let mut server = Self {
             session,
@@ -250,12 +252,13 @@ impl Server {
         }
         self.pump_dma(device);
         self.session.look_at_doorbells(device);
-        let work = match self.is_between() {
+        let halted = self.session.is_halted();
+        let work = match self.is_between() || halted {
             true => Work::Idle,
             false => device.work(),
         };
         let mut rung = false;
-        if let Some(doorbells) = &mut self.session.shape.doorbells {
+        if let Some(doorbells) = self.session.shape.doorbells.as_mut().filter(|_| !halted) {
             doorbells.publish(device);
             // Rung while the device worked: nothing else would notice soon.
             rung = doorbells.bell().is_some_and(MappedDoorbells::rung);

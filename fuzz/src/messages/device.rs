@@ -24,11 +24,14 @@ pub(super) struct Registers {
     pub(super) accesses: u64,
     pub(super) asked: u64,
     pub(super) answered: u64,
+    /// It is stopped.
+    pub(super) halted: bool,
 }
 
 impl Registers {
     fn access(&mut self, bar: u8, offset: u64, len: usize) {
         self.accesses += 1;
+        assert!(!self.halted, "an access while it is stopped");
         let size = [BAR0, 64][usize::from(bar)];
         let len = len as u64;
         assert!(matches!(len, 1 | 2 | 4 | 8), "an access of {len} bytes");
@@ -74,7 +77,33 @@ impl Device for Registers {
         assert!(self.answered <= self.asked, "an answer nobody asked for");
     }
 
+    fn can_move(&self) -> bool {
+        true
+    }
+
+    fn halt(&mut self) {
+        assert!(!std::mem::replace(&mut self.halted, true), "stopped twice");
+    }
+
+    fn resume(&mut self) {
+        assert!(
+            std::mem::replace(&mut self.halted, false),
+            "it runs already"
+        );
+    }
+
+    fn save(&mut self) -> Vec<u8> {
+        vec![7; 300]
+    }
+
+    fn load(&mut self, state: &[u8]) -> Result<(), String> {
+        assert!(self.halted, "another state while it runs");
+        let good = state.len() == 300 && state.iter().all(|byte| *byte == 7);
+        good.then_some(()).ok_or_else(|| "no state of mine".into())
+    }
+
     fn work(&mut self) -> Work {
+        assert!(!self.halted, "work while it is stopped");
         Work::Idle
     }
 }

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vfio_user::codec::{
-    Command, DeviceInfo, IrqInfo, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, irq, irq_set,
-    region,
+    Command, DeviceFeature, DeviceInfo, IrqInfo, LogControl, LogRange, LogReport, MigrationData,
+    RegionAccess, RegionInfo, RegionIoFds, SetIrqs, StateChange, feature, irq, irq_set, region,
 };
 
 use super::device::{ASK_READ, ASK_WRITE, PINS};
@@ -14,7 +14,7 @@ use crate::input::Input;
 /// One of the questions that a client asks before it uses a device.
 pub(super) fn question(more: u8, argsz: u32, input: &mut Input<'_>) -> (Command, Vec<u8>) {
     match more {
-        0 | 1 => (
+        0 => (
             Command::GetInfo,
             DeviceInfo {
                 argsz,
@@ -23,6 +23,7 @@ pub(super) fn question(more: u8, argsz: u32, input: &mut Input<'_>) -> (Command,
             .to_bytes()
             .to_vec(),
         ),
+        1 => moved(argsz, input),
         2 | 3 => {
             let index = input.value();
             (
@@ -49,7 +50,7 @@ pub(super) fn question(more: u8, argsz: u32, input: &mut Input<'_>) -> (Command,
                 .to_vec(),
             )
         }
-        5 => (Command::DeviceFeature, input.bytes(8).to_vec()),
+        5 => (Command::DeviceFeature, about_a_move(argsz, input)),
         _ => {
             let index = input.value();
             (
@@ -64,6 +65,70 @@ pub(super) fn question(more: u8, argsz: u32, input: &mut Input<'_>) -> (Command,
             )
         }
     }
+}
+
+/// A piece of a state, there or back.
+fn moved(argsz: u32, input: &mut Input<'_>) -> (Command, Vec<u8>) {
+    let len = usize::from(input.u8());
+    let size = match input.u8() {
+        0..200 => len as u32,
+        _ => input.u32(),
+    };
+    let head = MigrationData { argsz, size }.to_bytes();
+    if input.u8() & 1 == 0 {
+        return (Command::MigrationRead, head.to_vec());
+    }
+    (
+        Command::MigrationWrite,
+        [&head[..], input.bytes(len)].concat(),
+    )
+}
+
+/// What a VMM says to a device that moves.
+fn about_a_move(argsz: u32, input: &mut Input<'_>) -> Vec<u8> {
+    let kind = input.u8();
+    let (flags, data) = match kind & 7 {
+        0 => (feature::GET | feature::STATE, Vec::new()),
+        1 | 2 => {
+            let state = u32::from(input.u8() & 7);
+            let change = StateChange { state, fd: -1 };
+            (feature::SET | feature::STATE, change.to_bytes().to_vec())
+        }
+        3 => {
+            let ranges = u32::from(input.u8() & 3);
+            let control = LogControl {
+                page_size: 1 << (input.u8() & 63),
+                ranges,
+                reserved: 0,
+            };
+            let mut data = control.to_bytes().to_vec();
+            for _ in 0..ranges {
+                let (iova, len) = (address(input), address(input));
+                data.extend(LogRange { iova, len }.to_bytes());
+            }
+            (feature::SET | feature::LOG_START, data)
+        }
+        4 => {
+            let report = LogReport {
+                iova: address(input),
+                len: address(input),
+                page_size: 1 << (input.u8() & 63),
+            };
+            (
+                feature::GET | feature::LOG_REPORT,
+                report.to_bytes().to_vec(),
+            )
+        }
+        5 => (feature::SET | feature::LOG_STOP, Vec::new()),
+        6 => (feature::GET | feature::DATA_SIZE, Vec::new()),
+        _ => (input.u32(), input.bytes(8).to_vec()),
+    };
+    let mut all = DeviceFeature { argsz, flags }.to_bytes().to_vec();
+    all.extend(data);
+    if kind & 0x80 != 0 {
+        all.truncate(usize::from(kind >> 2 & 31));
+    }
+    all
 }
 
 pub(super) fn set_irqs(more: u8, argsz: u32, input: &mut Input<'_>) -> SetIrqs {

@@ -83,6 +83,10 @@ super::reason::reasons! { TABLE, "nic":
         "82576 datasheet 8.10.2"
         "a mistake in the guest's driver"
         "reload the guest's driver",
+    Drop rx_while_halted "Frames for a NIC whose guest is being moved"
+        "docs/moving.md: a stopped guest takes nothing"
+        "a VMM has stopped the NIC, to read its state or to bring it one"
+        "nothing: the network hears where the guest is as soon as it goes on",
     Drop rx_no_client "Frames for a NIC that no VMM has connected to"
         "the switch knows the address, and nobody is there"
         "the VM is off, or its VMM did not connect"

@@ -16,6 +16,8 @@ super::reason::reasons! { VFIO_USER, "nic":
     Count set_irqs "Changes of interrupts by the VMM",
     Count resets "Resets by the VMM",
     Count info_requests "Questions of the VMM about the device",
+    Count states_read "States of the NIC that a VMM has read, to go on with it elsewhere",
+    Count states_loaded "States that a VMM has brought, and the NIC has gone on with",
     Count clients "VMMs that connected",
     Count clients_gone "VMMs that left",
     Count recoveries "Workers that died, and after which this NIC went on with its VMM (with a keeper)",
@@ -83,9 +85,9 @@ super::reason::reasons! { VFIO_USER, "nic":
         "a hostile or broken VMM"
         "report it with the VMM's version",
     Refusal refused_unsupported "Commands that the server knows and does not do"
-        "vfio-user: migration is pending (docs/spec/vfio-user.md)"
-        "the VMM wants to migrate"
-        "use transport = \"vhost-user\" for VMs that migrate",
+        "vfio-user: DEVICE_FEATURE and other optional parts (docs/spec/vfio-user.md)"
+        "the VMM asks for a feature that is none of migration's, or for a dirty bitmap of what it unmaps"
+        "nothing: the VMM is told",
     Refusal refused_bad_range "Accesses outside of a region's bounds in one message"
         "vfio-user: REGION_READ and REGION_WRITE"
         "a hostile or broken VMM"
@@ -102,6 +104,18 @@ super::reason::reasons! { VFIO_USER, "nic":
         "a peer's descriptors are proven before use"
         "a hostile VMM"
         "look at the VMM",
+    Refusal accesses_while_halted "Register accesses while the NIC stands still for a move: reads are ones, writes vanish"
+        "vfio-user: the states STOP, STOP_COPY and RESUMING; docs/moving.md"
+        "a guest runs whose VMM has stopped its NIC"
+        "report it with the VMM's version",
+    Refusal refused_bad_move "Requests of a migration that were out of order or out of bounds"
+        "vfio-user: migration version 2; docs/moving.md"
+        "a hostile or broken VMM; a state of more than 1 MiB; a log of more memory than 1 TiB"
+        "report it with the VMM's version",
+    Refusal refused_state "States that a VMM has brought and the NIC refused"
+        "docs/moving.md; the log says why"
+        "it was saved by another model, a newer program or a NIC with other settings, or it was damaged on its way"
+        "give both NICs the same model and settings, and both hosts the same program; the VMM resets the NIC",
     Refusal unexpected_replies "Replies to what was not asked"
         "vfio-user: message ids"
         "a hostile or broken VMM"

@@ -52,6 +52,12 @@ impl Host {
         }
     }
 
+    /// The first NIC whose guest is on the way to another host: its VMM has asked for what no other process could go on with.
+    pub fn on_the_move(&self) -> Option<&str> {
+        let mut nics = self.nics.values().map(|attached| &attached.nic);
+        nics.find(|nic| nic.is_moving()).map(RunningNic::name)
+    }
+
     /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
     /// Returns how many NICs that are.
     pub fn let_go(&self) -> usize {

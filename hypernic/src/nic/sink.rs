@@ -18,6 +18,10 @@ use crate::worker::{ASKED, LOOK, Task};
 /// memory, which sends no notice, and a ring that seems empty would cost frames.
 const OWED: u32 = 32;
 
+/// Counters of frames that nobody is there for.
+const NO_CLIENT: &str = "rx_no_client";
+const HALTED: &str = "rx_while_halted";
+
 /// Calls a worker to look at doorbells in memory.
 pub(super) struct Hint {
     pub(super) task: Arc<Task>,
@@ -90,6 +94,8 @@ pub struct NicSink {
     pub(super) attached: AtomicBool,
     /// It panicked while another NIC or a port gave it frames; its worker takes it off.
     pub(super) failed: AtomicBool,
+    /// Its guest is on the move, so that it takes nothing.
+    pub(super) halted: AtomicBool,
     /// Who is shown what it loses, and its own port.
     pub(super) witnesses: Arc<Witnesses>,
     env: Env,
@@ -97,6 +103,7 @@ pub struct NicSink {
     pub(super) hint: Option<Hint>,
     task: Arc<Task>,
     no_client: AtomicU64,
+    while_halted: AtomicU64,
 }
 
 impl NicSink {
@@ -107,7 +114,11 @@ impl NicSink {
         tell: &mut dyn FnMut(String, Option<&'static str>),
     ) -> Option<bool> {
         if !self.attached.load(Ordering::Acquire) {
-            tell("lost: no VMM has the NIC".into(), Some("rx_no_client"));
+            let (why, counter) = match self.halted.load(Ordering::Acquire) {
+                true => ("lost: the guest is stopped, to be moved", HALTED),
+                false => ("lost: no VMM has the NIC", NO_CLIENT),
+            };
+            tell(why.into(), Some(counter));
             return Some(false);
         }
         self.guarded(|| self.receive.trace(&self.env, frame, tell))?
@@ -131,6 +142,8 @@ impl NicSink {
             failed: AtomicBool::new(false),
             task: Arc::clone(task),
             no_client: AtomicU64::new(0),
+            halted: AtomicBool::new(false),
+            while_halted: AtomicU64::new(0),
             witnesses: Arc::default(),
             hint,
         })
@@ -149,14 +162,24 @@ impl NicSink {
 }
 
 impl NicSink {
+    /// Counts frames that nobody is there for.
+    #[cold]
+    fn lose(&self, frames: usize) -> &'static str {
+        let (counter, name) = match self.halted.load(Ordering::Acquire) {
+            true => (&self.while_halted, HALTED),
+            false => (&self.no_client, NO_CLIENT),
+        };
+        counter.fetch_add(frames as u64, Ordering::Relaxed);
+        name
+    }
+
     #[inline]
     fn take(&self, batch: &Batch<'_>, picks: &[u16], deliver: impl Fn(&[u16]) -> usize) -> usize {
         if self.witnesses.any() {
             return self.take_seen(batch, picks, &deliver);
         }
         if !self.attached.load(Ordering::Acquire) {
-            self.no_client
-                .fetch_add(picks.len() as u64, Ordering::Relaxed);
+            self.lose(picks.len());
             return picks.len();
         }
         let all = || {
@@ -186,9 +209,8 @@ impl NicSink {
     ) -> usize {
         let name = self.task.name();
         if !self.attached.load(Ordering::Acquire) {
-            self.no_client
-                .fetch_add(picks.len() as u64, Ordering::Relaxed);
-            self.witnesses.show(name, batch, picks, "rx_no_client");
+            let counter = self.lose(picks.len());
+            self.witnesses.show(name, batch, picks, counter);
             return picks.len();
         }
         for (done, pick) in picks.iter().enumerate() {
@@ -288,7 +310,8 @@ impl Sink for NicSink {
 
 impl Counted for NicSink {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("rx_no_client", self.no_client.load(Ordering::Relaxed));
+        visit(NO_CLIENT, self.no_client.load(Ordering::Relaxed));
+        visit(HALTED, self.while_halted.load(Ordering::Relaxed));
         let found = self.hint.as_ref().map(|hint| &hint.found);
         let found = found.map_or(0, |found| found.load(Ordering::Relaxed));
         visit("rx_tails_found", found);

@@ -1,5 +1,7 @@
 //! A NIC over vfio-user: a PCI function.
 
+mod moving;
+
 use std::io;
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use vfio_user::{
     Work as ServerWork,
 };
 
+use self::moving::Moves;
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
 use super::lifeline::{Found, Granted, Line, Saved};
 use crate::left::{Arrived, Left};
@@ -60,6 +63,7 @@ struct Board {
     granted: Option<Box<dyn Granted>>,
     /// Accesses of this turn.
     seen: Accesses,
+    moves: Moves,
 }
 
 impl VfioDoor {
@@ -68,7 +72,7 @@ impl VfioDoor {
         control: Box<dyn Control>,
         nvm: Option<NvmFile>,
         engine: Engine,
-        (lasts, granted): (bool, Option<Box<dyn Granted>>),
+        (lasts, granted, mac): (bool, Option<Box<dyn Granted>>, [u8; 6]),
     ) -> Self {
         if keeper::current().is_some() {
             // A client that is to go on in another worker has its memory mapped there again.
@@ -82,6 +86,7 @@ impl VfioDoor {
             link: true,
             granted,
             seen: Accesses::default(),
+            moves: Moves::new(mac),
         };
         let found = lasts.then(|| Found::of(&board.engine.name)).flatten();
         let mut door = Self {
@@ -145,16 +150,22 @@ impl Door for VfioDoor {
     }
 
     fn tick(&mut self) {
-        self.board.control.tick(&self.board.engine.env);
+        if !self.board.moves.owes_tick() {
+            self.board.control.tick(&self.board.engine.env);
+        }
     }
 
     fn attend(&mut self) {
-        self.board.control.attend(&self.board.engine.env);
+        if !self.board.moves.owes_look() {
+            self.board.control.attend(&self.board.engine.env);
+        }
     }
 
     fn set_link(&mut self, up: bool) {
         self.board.link = up;
-        self.board.control.set_link(&self.board.engine.env, up);
+        if !self.board.moves.owes_link() {
+            self.board.control.set_link(&self.board.engine.env, up);
+        }
     }
 
     fn moderate(&mut self, how: Moderation) {
@@ -265,6 +276,7 @@ impl Door for VfioDoor {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("recoveries", self.recoveries);
         visit("recovered_unsure", self.unsure);
+        self.board.moves.counters(visit);
         self.board.control.counters(visit);
         self.server.counters(visit);
         self.board.engine.env.memory.counters(visit);
@@ -303,8 +315,10 @@ impl Device for Board {
             ConfigEvent::Pme(write) => self.pci.pme = Some(write),
             _ => return,
         }
-        self.control.pci(&self.engine.env, self.pci);
-        self.pci.pme = None;
+        if !self.moves.owes_pci() {
+            self.control.pci(&self.engine.env, self.pci);
+            self.pci.pme = None;
+        }
     }
 
     fn reset(&mut self, why: ResetCause) {
@@ -314,13 +328,15 @@ impl Device for Board {
         };
         self.pci = PciState::default();
         self.control.reset(&self.engine.env, kind);
+        // While it is stopped that reaches no memory either, and what was to be made up for is over.
+        self.moves.forget();
         self.control.pci(&self.engine.env, self.pci);
     }
 
     fn client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Connected => self.engine.attach(true),
-            ClientEvent::Gone(_) => self.engine.attach(false),
+            ClientEvent::Connected => self.attach(true),
+            ClientEvent::Gone(_) => self.attach(false),
             ClientEvent::Refused(_) => {}
         }
         let Some(held_back) = self.engine.may_log() else {
@@ -382,6 +398,38 @@ impl Device for Board {
 
     fn settled(&mut self) {
         self.control.settled();
+    }
+
+    fn can_move(&self) -> bool {
+        // What a chip has granted is not for a VMM to say.
+        self.granted.is_none()
+    }
+
+    fn halt(&mut self) {
+        self.stop_for_a_move();
+    }
+
+    fn resume(&mut self) {
+        self.go_on_after_a_move();
+    }
+
+    fn save(&mut self) -> Vec<u8> {
+        self.control.save(&self.engine.env)
+    }
+
+    fn load(&mut self, state: &[u8]) -> Result<(), String> {
+        self.load_for_a_move(state)
+    }
+
+    fn load_refused(&mut self, why: &str) {
+        if let Some(held_back) = self.engine.may_log() {
+            let nic = &self.engine.name;
+            tracing::error!(
+                nic,
+                held_back,
+                "the state of a NIC that was to go on here is refused: {why}"
+            );
+        }
     }
 
     fn work(&mut self) -> ServerWork {

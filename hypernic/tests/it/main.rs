@@ -22,6 +22,7 @@ mod live;
 mod man;
 mod metrics;
 mod monitor;
+mod moving;
 mod pf;
 mod report;
 mod roles;

@@ -158,7 +158,8 @@ villains! {
         unknown_types: "ours", "messages that are neither command nor reply", Counters(&["refused_unknown_command"]);
         replies_nobody_asked_for: "ours", "replies to DMA messages that were never sent", Counters(&["unexpected_replies"]);
         commands_of_the_server: "ours", "DMA_READ and DMA_WRITE in the wrong direction", Counters(&["refused_wrong_direction"]);
-        what_is_not_there: "ours", "device features and migration", Counters(&["refused_unsupported", "malformed_payload"]);
+        what_is_not_there: "ours", "features that no device has, and none at all", Counters(&["refused_unsupported", "malformed_payload"]);
+        moves_out_of_order: "ours", "migration states, states of NICs and logs, out of order and out of bounds", Counters(&["refused_bad_move", "refused_state", "accesses_while_halted"]);
         no_reply_wanted: "ours", "every command with NO_REPLY, whole and in half", Counters(&["malformed_payload"]);
         regions_that_are_not: "ours", "regions 9, 10 and 2^32-1", Counters(&["refused_bad_range"]);
         accesses_beyond_every_region: "ours", "accesses beyond the end of every region, up to 2^64-1", Counters(&["beyond_region"]);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drivers::e1000::regs;
+use vfio_user::codec::feature::{self, MigrationState};
 use vfio_user::codec::{
     Command, DeviceInfo, DmaMap, DmaUnmap, HEADER_LEN, Header, IrqInfo, RegionAccess, RegionInfo,
     RegionIoFds, SetIrqs, WriteEntry, flags, irq, irq_set, region,
@@ -248,6 +249,47 @@ pub(crate) fn commands_of_the_server(vmm: &mut Vmm) -> Done {
     for command in [Command::DmaRead, Command::DmaWrite] {
         for len in [0, 8, 16, 4096] {
             say(&mut client, &message(command as u16, 0, &vec![0; len]))?;
+        }
+    }
+    for index in [0, 3, 5, 10, feature::INDEX] {
+        for method in [feature::GET, feature::SET, feature::PROBE] {
+            refused(client.feature(method | index, &[0xff; 64]))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn moves_out_of_order(vmm: &mut Vmm) -> Done {
+    let states = [
+        MigrationState::Error,
+        MigrationState::Stop,
+        MigrationState::Running,
+        MigrationState::StopCopy,
+        MigrationState::Resuming,
+    ];
+    let mut client = vmm.client()?;
+    for from in states {
+        for to in states {
+            // An error ends only by this.
+            refused(client.reset())?;
+            refused(client.set_migration_state(from))?;
+            refused(client.write_state(&[0xff; 300], 7))?;
+            refused(client.read_state(1 << 20))?;
+            refused(client.start_log(4096, &[(0, u64::MAX); 2000]))?;
+            refused(client.start_log(1 << 63, &[(u64::MAX, 1), (0, u64::MAX)]))?;
+            refused(client.take_log(0, u64::MAX, 1 << 50))?;
+            refused(client.take_log(u64::MAX - 1, 7, 3))?;
+            refused(client.region_write(0, 0, &[0xff; 64]))?;
+            refused(client.region_read(0, 0, &mut [0; 64]))?;
+            refused(client.set_migration_state(to))?;
+            refused(client.stop_log())?;
+        }
+    }
+    // As much of a state as it takes, twice, and left so.
+    for _ in 0..2 {
+        refused(client.set_migration_state(MigrationState::Resuming))?;
+        for _ in 0..3 {
+            refused(client.write_state(&[7; 1 << 19], 1 << 19))?;
         }
     }
     Ok(())

@@ -423,6 +423,10 @@ impl Control for Registers {
         (!self.chip.csb.offered).then(doorbell::layout)
     }
 
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(intel::filter::station(&self.chip.file, r::RAL, r::RAH))
+    }
+
     fn reset(&mut self, env: &Env, kind: ResetKind) {
         self.changed = true;
         if kind == ResetKind::Bus {

@@ -478,6 +478,10 @@ impl Control for Registers {
         Some(doorbell::layout(&self.function, controls_vfs))
     }
 
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(intel::filter::station(&self.function.file, r::RAL, r::RAH))
+    }
+
     fn reset(&mut self, env: &Env, kind: ResetKind) {
         self.changed = true;
         if kind == ResetKind::Bus {

@@ -308,6 +308,10 @@ impl Control for Registers {
         std::mem::take(&mut self.work)
     }
 
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(crate::filter::station(&self.chip.file))
+    }
+
     fn reset(&mut self, env: &Env, kind: ResetKind) {
         if kind == ResetKind::Bus {
             self.chip.wake.set(env, Power::default());

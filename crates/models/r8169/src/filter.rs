@@ -29,7 +29,7 @@ pub(crate) fn is_station(file: &File, dst: [u8; 6]) -> bool {
 }
 
 /// The own address.
-fn station(file: &File) -> [u8; 6] {
+pub(crate) fn station(file: &File) -> [u8; 6] {
     let [a, b, c, d] = file.get(r::IDR0_3).to_le_bytes();
     let [e, f, ..] = file.get(r::IDR4_5).to_le_bytes();
     [a, b, c, d, e, f]

@@ -153,6 +153,10 @@ impl Control for Registers {
         std::mem::take(&mut self.work)
     }
 
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(self.device.rx.lock().station.mac)
+    }
+
     fn reset(&mut self, env: &Env, _: ResetKind) {
         self.reset_all(env);
     }

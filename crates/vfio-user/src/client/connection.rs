@@ -14,7 +14,8 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use super::error::ClientError;
 use super::served::Served;
 use crate::codec::{
-    Capabilities, Command, HEADER_LEN, Header, Malformed, TwinSocket, Version, flags,
+    Capabilities, Command, HEADER_LEN, Header, Malformed, MigrationLimits, TwinSocket, Version,
+    flags,
 };
 use crate::stream::{Filled, MAX_FDS, Receiver, Sender, message};
 use peer::deferred_closer::DeferredCloser;
@@ -30,6 +31,8 @@ pub struct ClientOptions {
     pub twin_socket: bool,
     /// Propose `REGION_WRITE_MULTI`.
     pub write_multiple: bool,
+    /// Propose bounds for bitmaps of dirty pages, as clients of the first version of migration do.
+    pub migration: Option<MigrationLimits>,
     /// How long to wait for an answer.
     pub timeout: Duration,
     /// Serve the server's DMA messages while waiting for a reply. Without it they wait for
@@ -44,6 +47,7 @@ impl Default for ClientOptions {
             max_data_xfer_size: 1 << 20,
             twin_socket: false,
             write_multiple: true,
+            migration: None,
             timeout: Duration::from_secs(5),
             serve_while_waiting: true,
         }
@@ -192,6 +196,7 @@ impl Client {
                     supported: true,
                     fd_index: None,
                 }),
+                migration: self.options.migration,
                 write_multiple: self.options.write_multiple.then_some(true),
             },
         };

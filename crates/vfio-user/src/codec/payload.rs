@@ -336,12 +336,56 @@ payload! {
 }
 
 payload! {
-    /// `MIG_DATA_READ` and `MIG_DATA_WRITE`; the data follow.
+    /// `MIG_DATA_READ` and `MIG_DATA_WRITE`; the data follow a reply to the one and a request of the other.
     MigrationData {
         /// Bytes, data included.
         argsz: u32,
         /// Bytes of data.
         size: u32,
+    }
+}
+
+payload! {
+    /// Data of [`feature::STATE`](super::feature::STATE).
+    StateChange {
+        /// See [`MigrationState`](super::feature::MigrationState).
+        state: u32,
+        /// Not used by vfio-user.
+        fd: i32,
+    }
+}
+
+payload! {
+    /// Data of [`feature::LOG_START`](super::feature::LOG_START); the ranges follow.
+    LogControl {
+        /// The page size asked for, in a reply the one that is kept.
+        page_size: u64,
+        /// Ranges that follow; none: everything.
+        ranges: u32,
+        /// Zero.
+        reserved: u32,
+    }
+}
+
+payload! {
+    /// A range of [`LogControl`].
+    LogRange {
+        /// I/O virtual address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+    }
+}
+
+payload! {
+    /// Data of [`feature::LOG_REPORT`](super::feature::LOG_REPORT); in the reply a bitmap follows, in words of 8 bytes.
+    LogReport {
+        /// I/O virtual address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes that one bit stands for.
+        page_size: u64,
     }
 }
 

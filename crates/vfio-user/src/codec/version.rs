@@ -18,6 +18,17 @@ pub struct TwinSocket {
     pub fd_index: Option<u32>,
 }
 
+/// The `migration` capability of the first version of migration, which clients still offer: how dirty pages are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationLimits {
+    /// Bytes that a bit of a bitmap stands for, at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pgsize: Option<u64>,
+    /// Bytes of a bitmap, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bitmap_size: Option<u64>,
+}
+
 /// Capabilities of one side. Absent ones have the specification's defaults; unknown ones are
 /// ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +48,9 @@ pub struct Capabilities {
     /// The twin socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub twin_socket: Option<TwinSocket>,
+    /// Dirty pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationLimits>,
     /// `REGION_WRITE_MULTI` may be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_multiple: Option<bool>,
@@ -123,6 +137,8 @@ mod tests {
         assert_eq!(version.capabilities.max_msg_fds, Some(16));
         assert_eq!(version.capabilities.write_multiple, Some(true));
         assert_eq!(version.capabilities.twin_socket, None);
+        let limits = version.capabilities.migration;
+        assert_eq!(limits.and_then(|m| m.max_bitmap_size), Some(1 << 28));
     }
 
     #[test]

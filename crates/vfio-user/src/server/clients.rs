@@ -215,6 +215,7 @@ impl Server {
             c.clients_gone += u64::from(session.ready);
         }
         session.deferred_closer.let_go();
+        session.memory.stop_log();
         let was_ready = std::mem::take(&mut session.ready);
         self.deliver_dma(device);
         let reason = match pid.filter(|pid| was_ready && runs(*pid)) {
@@ -232,6 +233,8 @@ impl Server {
             // A client only looked whether the socket is alive.
             GoneReason::Closed | GoneReason::LetGo { .. } | GoneReason::Socket(_) => {}
         }
+        // Whoever it was that it stood still for is not there any more.
+        self.session.run_again(device);
     }
 }
 

@@ -33,6 +33,11 @@ pub(super) struct Counters {
     pub dma_map_refused: u64,
     pub dma_unmap_refused: u64,
     pub maps_without_fd: u64,
+    pub halted_accesses: u64,
+    pub bad_move: u64,
+    pub state_refused: u64,
+    pub moved_out: u64,
+    pub moved_in: u64,
     pub surplus_fds: u64,
     /// Totals of connections that are over.
     pub recv_calls: u64,
@@ -91,5 +96,10 @@ impl Counters {
         visit("refused_bad_irq", self.bad_irq);
         visit("refused_bad_eventfd", self.bad_eventfd);
         visit("unexpected_replies", self.unexpected_reply);
+        visit("accesses_while_halted", self.halted_accesses);
+        visit("refused_bad_move", self.bad_move);
+        visit("refused_state", self.state_refused);
+        visit("states_read", self.moved_out);
+        visit("states_loaded", self.moved_in);
     }
 }

@@ -163,7 +163,9 @@ impl Server {
     pub fn under_way(&self) -> Option<&'static str> {
         let connection = self.connection.as_ref()?;
         let twin = connection.twin.as_ref();
-        if self.session.pending_map.is_some() {
+        if self.session.is_moving() {
+            Some("a migration")
+        } else if self.session.pending_map.is_some() {
             Some("the mapping of a file")
         } else if !self.session.engine.is_idle() {
             Some("DMA by message")

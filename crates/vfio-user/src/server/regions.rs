@@ -66,6 +66,10 @@ impl Session {
             data[..n].copy_from_slice(&rom[..n]);
             return;
         }
+        if self.is_halted() {
+            self.counters.halted_accesses += 1;
+            return;
+        }
         let bar = index as u8;
         let mut at = 0;
         while at < len {
@@ -152,6 +156,10 @@ impl Session {
             }
             0..=5 => {}
             _ => return,
+        }
+        if self.is_halted() {
+            self.counters.halted_accesses += 1;
+            return;
         }
         let bar = index as u8;
         let size = self.shape.regions[index as usize].size;
@@ -262,6 +270,7 @@ impl Session {
             table.reset();
         }
         device.reset(why);
+        self.run_again(device);
         if let Some(doorbells) = &mut self.shape.doorbells {
             doorbells.refresh(device);
         }

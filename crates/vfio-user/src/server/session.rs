@@ -9,11 +9,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::counters::Counters;
 use super::kept_maps::KeptMaps;
+use super::migration::Migration;
 use super::pending_map::PendingMap;
 use crate::codec::{
-    self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
-    MigrationData, RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags,
-    dma_unmap_flags, info_flags, irq, region,
+    self, Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed, MigrationLimits,
+    RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags, dma_unmap_flags,
+    info_flags, irq, region,
 };
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
@@ -26,6 +27,8 @@ use peer::deferred_closer::{DeferredCloser, PeerFd};
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;
 const PAGE_SIZES: u64 = 4096;
+/// Bytes of a bitmap of dirty pages.
+const MAX_BITMAP: u64 = (MAX_DATA / 2) as u64;
 /// What a change of the map counts against the budget, in register accesses: it may be a call to
 /// `mmap`, and it waits for the batches in flight.
 const MAP_COST: usize = 16;
@@ -102,6 +105,7 @@ pub(super) struct Session {
     pub next_token: u64,
     /// What the client is has changed since it was described last.
     pub changed: bool,
+    pub migration: Migration,
 }
 
 impl Session {
@@ -216,22 +220,17 @@ impl Session {
                 self.counters.wrong_direction += 1;
                 Err(Errno::INVAL)
             }
-            Command::DeviceFeature => {
-                self.parse(DeviceFeature::parse(payload))?;
-                self.counters.unsupported += 1;
-                Err(Errno::NOTSUP)
-            }
-            Command::MigrationRead | Command::MigrationWrite => {
-                self.parse(MigrationData::parse(payload))?;
-                self.counters.unsupported += 1;
-                Err(Errno::NOTSUP)
-            }
+            Command::DeviceFeature => self.feature(device, header, payload, tx, cost),
+            Command::MigrationRead => self.state_read(device, header, payload, tx),
+            Command::MigrationWrite => self.state_write(device, header, payload, tx),
         }
     }
 
     /// Tells the device what the guest has written without a message.
     pub(super) fn look_at_doorbells(&mut self, device: &mut dyn Device) -> u64 {
-        let Some(doorbells) = &mut self.shape.doorbells else {
+        // What was stored there stays there, until the device goes on.
+        let runs = !self.is_halted();
+        let Some(doorbells) = self.shape.doorbells.as_mut().filter(|_| runs) else {
             return 0;
         };
         let found = doorbells.look(device);
@@ -305,6 +304,17 @@ impl Session {
                 max_dma_maps: Some(guest_mem::MAX_REGIONS as u32),
                 pgsizes: Some(PAGE_SIZES),
                 twin_socket,
+                migration: theirs
+                    .migration
+                    .filter(|_| device.can_move())
+                    .map(|limits| MigrationLimits {
+                        pgsize: Some(guest_mem::LOG_PAGE),
+                        max_bitmap_size: Some(
+                            limits
+                                .max_bitmap_size
+                                .map_or(MAX_BITMAP, |most| most.min(MAX_BITMAP)),
+                        ),
+                    }),
                 write_multiple: theirs.write_multiple.filter(|offered| *offered),
             },
         }

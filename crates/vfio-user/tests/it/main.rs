@@ -10,6 +10,7 @@ mod dma;
 mod doorbells;
 mod facts;
 mod malformed;
+mod moving;
 mod peer_crate;
 mod qemu_qtest;
 mod qemu_sequence;

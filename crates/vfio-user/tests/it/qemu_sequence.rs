@@ -69,6 +69,7 @@ fn greet(c: &mut Client) {
             max_dma_maps: Some(65535),
             pgsizes: Some(4096),
             twin_socket: None,
+            migration: None,
             write_multiple: Some(true),
         }
     );

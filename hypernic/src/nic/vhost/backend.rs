@@ -5,16 +5,15 @@
 
 use std::sync::Arc;
 
-use frame::Batch;
 use model::{Moderation, Work};
 use parking_lot::Mutex;
 use vhost_user::codec::protocol;
 use vhost_user::{Backend, Calls, ClientEvent, DirtyLog, Refused, Ring};
 use virtio_net::regs::{feature, status};
 use virtio_net::{Device, Journal, Place, Position, WriteLog};
-use wire::Offload;
 
 use super::super::engine::Engine;
+use super::super::rarp;
 use super::migration::{AllMarks, DoorState, Marks, PageLog, RingNote};
 
 /// What the device offers and the front end must not: its own, or of no use without a bus.
@@ -388,20 +387,9 @@ impl Backend for Board {
     }
 
     fn announce(&mut self, mac: [u8; 6]) {
-        // A group, or none, is no station's address.
-        if mac[0] & 1 != 0 || mac == [0; 6] {
-            self.counts.announcements_lost += 1;
-            return;
-        }
-        let mut batch = Batch::new();
-        batch.push_bytes(&rarp(mac));
-        batch.end(Offload::NONE);
-        let taken = self.engine.out.deliver(&batch, &[0]);
-        if taken == 0 {
-            self.engine.out.give_up(&batch, &[0]);
-            self.counts.announcements_lost += 1;
-        } else {
-            self.counts.announced += 1;
+        match rarp::announce(&*self.engine.out, mac) {
+            true => self.counts.announced += 1,
+            false => self.counts.announcements_lost += 1,
         }
     }
 
@@ -451,16 +439,4 @@ impl Backend for Board {
             vhost_user::Work::Idle
         }
     }
-}
-
-/// A reverse ARP request, by which the network learns where a station is (RFC 903).
-fn rarp(mac: [u8; 6]) -> [u8; 60] {
-    let mut frame = [0; 60];
-    frame[..6].fill(0xff);
-    frame[6..12].copy_from_slice(&mac);
-    // EtherType 8035h, Ethernet, IPv4, 6 and 4 bytes of address, request reverse.
-    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
-    frame[22..28].copy_from_slice(&mac);
-    frame[32..38].copy_from_slice(&mac);
-    frame
 }

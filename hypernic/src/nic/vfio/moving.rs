@@ -1,0 +1,140 @@
+//! A NIC that stands still while its guest is taken to another host, and goes on there or here.
+//!
+//! The bus takes mastering away from it, which every model obeys under its own locks: when that is done the last copy into guest memory is
+//! over, and no other begins. What others tell it meanwhile is kept until it goes on.
+
+use model::PciState;
+
+use super::Board;
+use crate::nic::rarp;
+
+/// What is kept for a NIC that stands still.
+#[derive(Default)]
+pub(super) struct Moves {
+    halted: bool,
+    /// A VMM has it.
+    attached: bool,
+    /// It is to go on as another one.
+    loaded: bool,
+    tick: bool,
+    look: bool,
+    link: bool,
+    /// The address to announce, where the model does not know one.
+    mac: [u8; 6],
+    announced: u64,
+    lost: u64,
+}
+
+impl Moves {
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            ..Self::default()
+        }
+    }
+
+    /// A deadline has come, and it stands still.
+    pub fn owes_tick(&mut self) -> bool {
+        self.tick |= self.halted;
+        self.halted
+    }
+
+    /// Another function has changed something, and it stands still.
+    pub fn owes_look(&mut self) -> bool {
+        self.look |= self.halted;
+        self.halted
+    }
+
+    /// Its cable was moved, and it stands still.
+    pub fn owes_link(&mut self) -> bool {
+        self.link |= self.halted;
+        self.halted
+    }
+
+    /// Configuration space has changed, and it stands still: it is told how it is when it goes on.
+    pub fn owes_pci(&self) -> bool {
+        self.halted
+    }
+
+    /// It was reset.
+    pub fn forget(&mut self) {
+        (self.loaded, self.tick) = (false, false);
+    }
+
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("announced", self.announced);
+        visit("announcements_lost", self.lost);
+    }
+}
+
+impl Board {
+    /// A VMM has it or not. While it stands still nobody is there for what comes.
+    pub(super) fn attach(&mut self, attached: bool) {
+        self.moves.attached = attached;
+        self.engine.attach(attached && !self.moves.halted);
+    }
+
+    pub(super) fn stop_for_a_move(&mut self) {
+        self.moves.halted = true;
+        let sink = &self.engine.sink;
+        sink.halted
+            .store(true, std::sync::atomic::Ordering::Release);
+        self.engine.attach(false);
+        // Who looked before that finds the model so, or is waited for.
+        let still = PciState {
+            bus_master: false,
+            ..self.pci
+        };
+        self.control.pci(&self.engine.env, still);
+    }
+
+    pub(super) fn load_for_a_move(&mut self, state: &[u8]) -> Result<(), String> {
+        let env = &self.engine.env;
+        let loaded = self.control.load(env, state);
+        loaded.map_err(|error| error.to_string())?;
+        // It may have been saved as one that masters the bus.
+        let still = PciState {
+            bus_master: false,
+            ..self.pci
+        };
+        self.control.pci(env, still);
+        self.moves.loaded = true;
+        Ok(())
+    }
+
+    pub(super) fn go_on_after_a_move(&mut self) {
+        let owed = std::mem::take(&mut self.moves);
+        self.moves = Moves {
+            attached: owed.attached,
+            mac: owed.mac,
+            announced: owed.announced,
+            lost: owed.lost,
+            ..Moves::default()
+        };
+        let env = &self.engine.env;
+        self.control.pci(env, self.pci);
+        self.pci.pme = None;
+        if owed.loaded || owed.link {
+            self.control.set_link(env, self.link);
+        }
+        if owed.look {
+            self.control.attend(env);
+        }
+        if owed.tick {
+            self.control.tick(env);
+        }
+        let sink = &self.engine.sink;
+        sink.halted
+            .store(false, std::sync::atomic::Ordering::Release);
+        self.engine.attach(owed.attached);
+        // What waited in its rings.
+        self.engine.tx_ready |= owed.attached;
+        if owed.loaded && owed.attached {
+            let mac = self.control.station().unwrap_or(owed.mac);
+            match rarp::announce(&*self.engine.out, mac) {
+                true => self.moves.announced += 1,
+                false => self.moves.lost += 1,
+            }
+        }
+    }
+}
