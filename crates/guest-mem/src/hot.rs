@@ -29,7 +29,7 @@ impl Lines {
         let at = ptr::from_ref(value).cast::<u8>().addr();
         let bytes = bytes.min(size_of_val(value));
         let count = (at % LINE + bytes).div_ceil(LINE).min(LINE - 1);
-        Lines(at / LINE * LINE | count)
+        Lines((at - at % LINE) | count)
     }
 
     /// How many there are.

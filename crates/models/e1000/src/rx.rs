@@ -85,7 +85,7 @@ impl Receive for Chip {
     }
 
     fn look_at_tail(&self, env: &Env, queue: u32, take: TakeTail<'_>) -> bool {
-        let chip = &self.chip;
+        let chip = self;
         // The other one is the transmit ring.
         if queue != 0 {
             return false;
