@@ -44,9 +44,9 @@ pub fn estimate(options: &Options) -> f64 {
 
 /// Two guests of one daemon, on one of the ways in.
 enum Guests {
-    E1000(Ends),
-    Vfs(VfEnds),
-    Virtio(VirtioEnds),
+    E1000(Box<Ends>),
+    Vfs(Box<VfEnds>),
+    Virtio(Box<VirtioEnds>),
 }
 
 impl Guests {
@@ -59,9 +59,13 @@ impl Guests {
         let (hypernic, words) = (options.hypernic(), options.daemon());
         Ok(match scene.door {
             Door::E1000(bell) => {
-                Self::E1000(Ends::start_by(&hypernic, scene.kind, 256, &words, bell)?)
+                let ends = Ends::start_by(&hypernic, scene.kind, 256, &words, bell)?;
+                Self::E1000(Box::new(ends))
             }
-            Door::Vfs(bell) => Self::Vfs(VfEnds::start(&hypernic, scene.kind.bytes(), 256, bell)?),
+            Door::Vfs(bell) => {
+                let ends = VfEnds::start(&hypernic, scene.kind.bytes(), 256, bell)?;
+                Self::Vfs(Box::new(ends))
+            }
             Door::Virtio(rings) => {
                 let root = rig.dpdk()?;
                 let shape = Shape {
@@ -71,7 +75,8 @@ impl Guests {
                 };
                 let name = format!("counts{number}");
                 let all = (&*hypernic, &words[..]);
-                Self::Virtio(VirtioEnds::start(all, (&root, scratch), &name, shape)?)
+                let ends = VirtioEnds::start(all, (&root, scratch), &name, shape)?;
+                Self::Virtio(Box::new(ends))
             }
         })
     }

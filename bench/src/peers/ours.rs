@@ -26,8 +26,8 @@ const RING: u32 = 256;
 
 /// Two NICs with this program's own drivers.
 enum Nics {
-    E1000(Ends),
-    Vfs(VfEnds),
+    E1000(Box<Ends>),
+    Vfs(Box<VfEnds>),
 }
 
 struct OverSockets {
@@ -180,15 +180,14 @@ fn start(options: &Options, row: &Row, size: usize) -> Result<Contender> {
     let nics = match row.model {
         Model::E1000(bell) => {
             let words = options.daemon();
-            Nics::E1000(Ends::start_by(
-                &hypernic,
-                Traffic::Plain(size),
-                RING,
-                &words,
-                bell,
-            )?)
+            let kind = Traffic::Plain(size);
+            let ends = Ends::start_by(&hypernic, kind, RING, &words, bell)?;
+            Nics::E1000(Box::new(ends))
         }
-        Model::Vfs(bell) => Nics::Vfs(VfEnds::start(&hypernic, size, RING, bell)?),
+        Model::Vfs(bell) => {
+            let ends = VfEnds::start(&hypernic, size, RING, bell)?;
+            Nics::Vfs(Box::new(ends))
+        }
     };
     let both_ways = row.both_ways;
     Ok(Box::new(OverSockets { nics, both_ways }))
