@@ -113,7 +113,7 @@ impl SocketBus {
     /// The page with a register of four bytes, and where in it the register is.
     #[inline]
     fn shared_register(&self, bar: u8, offset: u64, len: usize) -> Option<(&SharedMem, usize)> {
-        if len != 4 || offset % 4 != 0 {
+        if len != 4 || !offset.is_multiple_of(4) {
             return None;
         }
         self.pages.iter().find_map(|(of, at, memory)| {
