@@ -76,7 +76,7 @@ pub use image::Image;
 pub use kernel::Kernel;
 pub use netns::Netns;
 pub use nic::{Netdev, Nic};
-pub use ovs::{Ovs, OvsPort, OvsSetup};
+pub use ovs::{Ovs, OvsSetup};
 pub use qemu::Qemu;
 pub use qtest::Qtest;
 pub use rig::Rig;
