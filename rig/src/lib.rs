@@ -78,7 +78,7 @@ pub use kernel::Kernel;
 pub use kvm::{KvmHost, KvmInside, with_libraries};
 pub use netns::Netns;
 pub use nic::{Netdev, Nic};
-pub use ovs::{Ovs, OvsPort, OvsSetup};
+pub use ovs::{Ovs, OvsSetup};
 pub use qemu::Qemu;
 pub use qtest::Qtest;
 pub use rig::Rig;

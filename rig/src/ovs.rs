@@ -62,15 +62,6 @@ impl Drop for Pages {
     }
 }
 
-/// Which side of a port's socket listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OvsPort {
-    /// The other one; the switch connects (`dpdkvhostuserclient`).
-    Client,
-    /// The switch, at a path in its own folder ([`Ovs::path`]), by the port's name (`dpdkvhostuser`).
-    Server,
-}
-
 /// What to start.
 #[derive(Debug)]
 pub struct OvsSetup<'a> {
@@ -169,15 +160,14 @@ impl Ovs {
         }
     }
 
-    /// Adds a port with this number and so many receive queues of its own.
+    /// Adds a port with this number, which connects to a socket of its name in the switch's folder ([`Ovs::path`]).
     ///
     /// # Errors
     /// When it says no.
-    pub fn add_port(&self, name: &str, kind: OvsPort, number: usize, queues: usize) -> Result<()> {
+    pub fn add_port(&self, name: &str, number: usize) -> Result<()> {
         let socket = format!("options:vhost-server-path={}", self.path(name).display());
         let number = format!("ofport_request={number}");
-        let queues = format!("options:n_rxq={queues}");
-        let mut args = vec![
+        self.set(&[
             "add-port",
             "b",
             name,
@@ -185,14 +175,10 @@ impl Ovs {
             "set",
             "Interface",
             name,
+            "type=dpdkvhostuserclient",
+            &socket,
             &number,
-            &queues,
-        ];
-        match kind {
-            OvsPort::Client => args.extend(["type=dpdkvhostuserclient", &socket]),
-            OvsPort::Server => args.push("type=dpdkvhostuser"),
-        }
-        self.set(&args)?;
+        ])?;
         Ok(())
     }
 
@@ -214,16 +200,6 @@ impl Ovs {
         Ok(())
     }
 
-    /// Kills the switch, not its database, and starts it again with the same ports. Its flows are to be made again.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn restart(&mut self) -> Result<()> {
-        self.switch.kill();
-        self.switch = start_switch(&self.root, &self.dir)?;
-        Ok(())
-    }
-
     /// The switch's process.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -240,12 +216,6 @@ impl Ovs {
             .arg(socket)
             .arg("dpif-netdev/pmd-stats-show");
         cycles(&String::from_utf8_lossy(&command.output().ok()?.stdout))
-    }
-
-    /// What its log says.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.switch.output()
     }
 
     /// Makes it stand still, or go on: what polls takes a processor even when nothing comes.

@@ -102,9 +102,26 @@ impl Testpmd {
             .env("RUNTIME_DIRECTORY", setup.dir)
             .env("TERM", "dumb");
         let mut testpmd = Self::spawn(command)?;
-        testpmd.wait(0, Duration::from_secs(60))?;
+        testpmd.first_prompt()?;
         testpmd.count_cycles(false)?;
         Ok(testpmd)
+    }
+
+    /// Waits until it takes commands. What happens at its ports it says behind the prompt; then a line shows that again.
+    fn first_prompt(&mut self) -> Result<()> {
+        let mut looks = 0;
+        while let Err(error) = self.wait(0, Duration::from_secs(3)) {
+            looks += 1;
+            if looks == 20 || self.child.try_wait().ok().flatten().is_some() {
+                return Err(error);
+            }
+            if self.text().contains(PROMPT) {
+                self.terminal
+                    .write_all(b"\n")
+                    .map_err(Error::io("talk to testpmd"))?;
+            }
+        }
+        Ok(())
     }
 
     fn spawn(mut command: Command) -> Result<Self> {

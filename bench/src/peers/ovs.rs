@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rig::{Ovs, OvsPort, OvsSetup, Rig, Root};
+use rig::{Ovs, OvsSetup, Rig, Root};
 
 use super::contender::{Contender, Peer};
 use super::cores::{Before, Cores};
@@ -70,7 +70,7 @@ pub fn switch(rig: &Rig, scratch: &Path, pairs: usize) -> Result<(Rc<Ovs>, Vec<S
         let ports = [10 * (n + 1), 10 * (n + 1) + 1];
         let names = [format!("p{n}a"), format!("p{n}b")];
         for (name, port) in names.iter().zip(ports) {
-            ovs.add_port(name, OvsPort::Client, port, 1)?;
+            ovs.add_port(name, port)?;
         }
         ovs.join(ports[0], ports[1])?;
         all.push(names.map(|name| ovs.path(&name)));

@@ -20,7 +20,7 @@ const WINDOW: usize = 256;
 /// And offered at once.
 const BURST: usize = 32;
 /// What has not come by then is lost.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// For what takes a while on a machine that does other things, too.
 const LONG: Duration = Duration::from_secs(60);
 

@@ -132,7 +132,13 @@ impl Shared {
         let before = std::mem::replace(&mut *slot, outs.into_iter().map(Mutex::new).collect());
         drop(slot);
         self.waiters.wake_all();
-        let left = |out: Mutex<Out>| u64::from(out.into_inner().side.ring.chains());
+        let left = |out: Mutex<Out>| {
+            let mut out = out.into_inner();
+            let memory = out.side.memory.clone();
+            // What it had used it has taken, as far as its ring can be believed.
+            let _ = out.reap(&memory.view());
+            u64::from(out.side.ring.chains())
+        };
         before.into_iter().map(left).sum()
     }
 

@@ -1,13 +1,16 @@
-//! passt: a user network of another make. A guest on a NIC of ours gets its address from it, and reaches the host through
-//! it.
+//! passt: a user network of another make. Datagrams to its gateway reach the host, which sends them back.
 
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
-use hypernic_tests::guests::{self, Direction, GATEWAY};
-use hypernic_tests::{Counters, Daemon, Lab, mac};
-use rig::{Guest, Root};
+use hypernic_tests::Lab;
+use rig::Root;
+use wire::Offload;
+
+use super::{End, PATIENCE, Way, sum};
 
 /// Ends with the test.
 struct Passt(Child);
@@ -28,7 +31,7 @@ impl Passt {
         command.args(["--foreground", "--vhost-user", "--ipv4-only"]);
         // As libslirp has it: the gateway is the host.
         command.args(["--address", "10.0.2.15", "--netmask", "24"]);
-        command.args(["--gateway", GATEWAY, "--map-host-loopback", GATEWAY]);
+        command.args(["--gateway", "10.0.2.2", "--map-host-loopback", "10.0.2.2"]);
         let stdin = match at {
             Ok(name) => {
                 command.arg("--socket-path").arg(lab.path(name));
@@ -48,44 +51,68 @@ impl Passt {
     }
 }
 
-fn port(counters: &Counters, counter: &str) -> u64 {
-    counters.total("port", counter)
+/// A datagram to a port of the host, or what came back from there.
+fn datagram(port: u16, number: u32, len: usize) -> (Vec<u8>, Vec<u8>) {
+    let payload: Vec<u8> = (0..len as u32).map(|n| (n * 7 + number) as u8).collect();
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let mut ip = vec![0x45, 0];
+    ip.extend((28 + len as u16).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 2, 15, 10, 0, 2, 2]);
+    let check = !sum(&ip);
+    ip[10..12].copy_from_slice(&check.to_be_bytes());
+    frame.extend(ip);
+    frame.extend(7777_u16.to_be_bytes());
+    frame.extend(port.to_be_bytes());
+    frame.extend((8 + len as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(&payload);
+    (frame, payload)
 }
 
-/// Bytes cross both ways, unchanged.
-fn works(lab: &Lab, guest: &Guest) {
-    guests::round_trip(guest, &guests::noise(2_000_000)).unwrap();
-    let log = lab.path("iperf3.log");
-    let (_server, port) = hypernic_tests::host::serve_iperf3(&lab.rig, &log).unwrap();
-    for direction in [Direction::Out, Direction::In] {
-        let rate = guests::tcp(guest, GATEWAY, port, 20, direction).unwrap();
-        println!("  TCP {direction:?}: {rate:.0} Mbit/s");
-    }
-}
-
-fn is_content(daemon: &Daemon) {
-    let counters = daemon.counters().unwrap();
-    for counter in [
-        "vhost_broken_ring",
-        "vhost_bad_header",
-        "vhost_runt",
-        "vhost_cannot_take",
-    ] {
-        assert_eq!(port(&counters, counter), 0, "{counter}\n{counters}");
+/// Datagrams come back unchanged, one after the other.
+fn answers(end: &End, port: u16, how_many: u32) {
+    end.take();
+    for number in 0..how_many {
+        let len = [20, 400, 1400][number as usize % 3];
+        let (frame, payload) = datagram(port, number, len);
+        assert_eq!(end.send(&[(frame, Offload::NONE)]), 1);
+        let since = Instant::now();
+        loop {
+            let of_host = |(bytes, _): &(Vec<u8>, Offload)| {
+                bytes.get(12..14) == Some(&[8, 0]) && bytes.get(42..) == Some(&payload[..])
+            };
+            if end.take().iter().any(of_host) {
+                break;
+            }
+            let late = since.elapsed() > PATIENCE;
+            assert!(!late, "{number} did not come back\n{}", end.shown());
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
     }
 }
 
 #[test]
 #[ignore = "long: more packages"]
-fn long_a_guest_reaches_the_host_through_passt_and_passt_may_die() {
+fn long_datagrams_reach_the_host_through_passt_and_passt_may_die() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let root = lab.rig.packages("passt", &["passt"]).unwrap();
-    // It connects, or is given a connection to a port that listens.
+    let host = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = host.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut room = [0; 2048];
+        while let Ok((len, from)) = host.recv_from(&mut room) {
+            let _ = host.send_to(&room[..len], from);
+        }
+    });
+    // It listens, or is given a connection to a port that listens.
     for listens in [false, true] {
         let path = lab.path(if listens { "ours" } else { "theirs" });
-        let how = if listens { "listen=" } else { "" };
-        let name = format!("vhost-user:{how}{}", path.display());
-        println!("{name}");
+        let way = Way {
+            listens,
+            packed: true,
+            pairs: 1,
+        };
+        println!("{way:?}");
         let start = || {
             let at = if listens {
                 Err(UnixStream::connect(&path).unwrap())
@@ -95,26 +122,19 @@ fn long_a_guest_reaches_the_host_through_passt_and_passt_may_die() {
             };
             Passt::start(&root, &lab, at)
         };
-        let daemon = lab.run("n0", &name).unwrap();
-        let connects = |times: u64| {
-            let holds = |counters: &Counters| port(counters, "vhost_connects") == times;
-            daemon.wait_counters("passt comes", holds).unwrap();
-        };
+        let end = End::open(path.clone(), way);
         let passt = start();
-        connects(1);
-        let guest = lab.guest("n0").unwrap();
-        let link = guests::bring_up(&guest, &mac("n0")).unwrap();
-        assert_eq!(link.address, "10.0.2.15");
-        works(&lab, &guest);
+        end.meets(1);
+        answers(&end, port, 300);
         // Killed, and another one in its place.
         drop(passt);
-        let down = |counters: &Counters| port(counters, "vhost_disconnects") == 1;
-        daemon.wait_counters("it is missed", down).unwrap();
+        while end.count("vhost_disconnects") == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         let _passt = start();
-        connects(2);
-        guests::wait_carrier(&guest, &link.interface, true).unwrap();
-        works(&lab, &guest);
-        println!("{}", daemon.counters().unwrap());
-        is_content(&daemon);
+        end.meets(2);
+        answers(&end, port, 300);
+        println!("  {}", end.shown());
+        end.is_content();
     }
 }

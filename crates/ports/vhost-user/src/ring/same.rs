@@ -131,7 +131,7 @@ impl Device {
             let element = [u32::from(*id).to_le_bytes(), len.to_le_bytes()];
             if self.format.packed {
                 let desc = self.descriptor(self.shown);
-                let flags = Self::flags(self.shown).1 | u16::from(*len > 0) * WRITE;
+                let flags = Self::flags(self.shown).1 | (u16::from(*len > 0) * WRITE);
                 let bytes = [
                     &len.to_le_bytes()[..],
                     &id.to_le_bytes(),
