@@ -3,11 +3,13 @@
 
 mod bed;
 pub mod echo;
+mod found;
 mod page;
 mod rounds;
 mod stamps;
 
 use self::bed::{Bed, PAUSE, Seat, Seen};
+use self::found::{Found, From};
 use self::rounds::{Around, Passed};
 use crate::error::Result;
 use crate::options::Options;
@@ -33,27 +35,6 @@ pub fn estimate(options: &Options) -> f64 {
     // Each way with the scheduler watched and without.
     let each = 4.0 * one + 2.0 * 4.0;
     25.0 + (NICS.len() * samples(options)) as f64 * each
-}
-
-/// Who begins round trips.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
-    Host,
-    Guest,
-}
-
-/// What was found of one NIC, one way.
-struct Found {
-    id: &'static str,
-    title: &'static str,
-    from: From,
-    /// Round trips as the program that pings has them, in microseconds: with the scheduler watched, and without.
-    watched: Vec<f64>,
-    alone: Vec<f64>,
-    rounds: Vec<Vec<Passed>>,
-    /// The scheduler was watched each time.
-    called: bool,
-    lost: u64,
 }
 
 /// Runs the module.

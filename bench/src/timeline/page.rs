@@ -4,8 +4,8 @@ use rig::paired::median;
 use serde_json::json;
 
 use super::bed::Bed;
+use super::found::{Found, From};
 use super::rounds::{Shares, Typical, Whose, shares, typical};
-use super::{Found, From};
 use crate::error::Result;
 use crate::page::Page;
 use crate::plot::{self, Span};

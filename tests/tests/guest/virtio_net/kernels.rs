@@ -102,11 +102,11 @@ fn rings_queues_and_interrupts_of_a_virtio_net_change(card: Card, kernel: Kernel
             // Of the other door the registers are QEMU's.
             Err(why) => {
                 let why = why.to_string();
-                // The driver's words where queues cannot be reset one by one, nor interrupts be put off.
+                // What is said where queues cannot be reset one by one, interrupts not be put off, and there is no table.
                 let other = match option {
                     "-G" => "No such file or directory",
                     "-C" => "Invalid argument",
-                    _ => "not supported",
+                    _ => "exceeds the size of the indirection table",
                 };
                 let lacks = why.contains("not supported") || why.contains(other);
                 // The guest's ethtool is newer than this kernel, which refuses what it does not know of.
