@@ -24,8 +24,6 @@ pub(crate) type Peer = Driver<SocketBus>;
 pub(crate) enum Device {
     /// A NIC of this model, on the switch.
     Nic(&'static str),
-    /// An 82540EM on the switch whose doorbells are memory.
-    Paged,
     /// A virtio-net on the switch, with these lines of its own.
     Virtio(&'static str),
     /// The only virtual function of an 82576 that is on the switch.
@@ -36,7 +34,7 @@ impl Device {
     /// What the daemon calls it.
     fn nic(self) -> &'static str {
         match self {
-            Self::Nic(_) | Self::Paged | Self::Virtio(_) => "n0",
+            Self::Nic(_) | Self::Virtio(_) => "n0",
             Self::Vf => "p0vf0",
         }
     }
@@ -44,7 +42,7 @@ impl Device {
     /// The ports of switches on the way to it.
     fn ports(self) -> &'static [&'static str] {
         match self {
-            Self::Nic(_) | Self::Paged | Self::Virtio(_) => &["lan/n0"],
+            Self::Nic(_) | Self::Virtio(_) => &["lan/n0"],
             Self::Vf => &["lan/p0", "p0/p0vf0"],
         }
     }
@@ -60,7 +58,6 @@ impl Device {
         };
         match self {
             Self::Nic(model) => on_switch(model, ""),
-            Self::Paged => on_switch("e1000", "doorbell = \"page\""),
             Self::Virtio(more) => on_switch("virtio-net", more),
             Self::Vf => format!(
                 "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {:?}\n\
@@ -539,26 +536,6 @@ fn long_testpmds_igb_driver_moves_millions_and_no_frame_is_lost() {
 #[ignore = "minutes: `make test-long`"]
 fn long_testpmds_igb_vf_driver_moves_millions_and_no_frame_is_lost() {
     millions(Device::Vf);
-}
-
-/// A driver that polls has the pages that QEMU has mapped for it, and keeps them.
-#[test]
-#[ignore = "a minute: `make test-long`"]
-fn long_testpmd_rings_an_82540ems_doorbells_in_memory() {
-    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = with_guest(&lab, Device::Paged);
-    let before = daemon.counters().unwrap();
-    sends(&daemon, &pmd, &mut peer, 30_000, "64");
-    receives(&daemon, &pmd, &mut peer, 6000);
-    swaps(&daemon, &pmd, &mut peer, 10_000);
-    let counters = daemon.counters().unwrap();
-    let grown = counters.since(&before);
-    println!("{grown}");
-    let of = |name| grown.nic("n0", name);
-    assert!(of("doorbells") > 1000, "{grown}");
-    // What is written besides sets testpmd's modes; statistics are only read.
-    assert!(of("region_writes") < 500, "{grown}");
-    is_content(&counters, pmd.device);
 }
 
 #[test]

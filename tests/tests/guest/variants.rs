@@ -1,7 +1,7 @@
 //! Stock Linux on the other chips of the family: its e1000 driver takes each for what it is.
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Card, Lab, Wired, Wiring, mac, torture};
+use hypernic_tests::{Lab, mac};
 use rig::GuestConfig;
 
 /// Boots a guest on a NIC of this model and moves some traffic. Returns what the driver said of it.
@@ -50,35 +50,4 @@ fn an_82545em_is_a_64_bit_pci_x_device() {
 fn an_82544gc_is_a_32_bit_pci_device() {
     let log = boot("82544gc", "0x100c");
     assert!(log.contains("(PCI:33MHz:32-bit)"), "{log}");
-}
-
-/// QEMU maps the doorbell pages, and takes them away at the driver's first interrupt: from then on all of it is messages, and nothing of
-/// what was stored before is lost.
-#[test]
-#[ignore = "a minute: `make test-long`"]
-fn long_stock_linux_goes_on_when_qemu_takes_an_82540ems_doorbell_page_away() {
-    let wiring = Wiring {
-        lines: "doorbell = \"page\"",
-        ..Wiring::one(Card::E1000)
-    };
-    let wired = Wired::of(GuestConfig::new("page"), wiring).unwrap_or_else(|why| panic!("{why}"));
-    let before = wired.daemon.counters().unwrap();
-    for _ in 0..3 {
-        wired.exchange(1500).unwrap();
-    }
-    let counters = wired.daemon.counters().unwrap();
-    let grown = counters.since(&before);
-    println!(
-        "before it: {} doorbells\n{grown}",
-        before.nic("n0", "doorbells")
-    );
-    let of = |name| grown.nic("n0", name);
-    assert!(of("tx_frames") + of("rx_frames") > 500, "{grown}");
-    // Hypernic tells its operator so.
-    assert!(of("region_writes") > 500, "{grown}");
-    torture::down_and_up(&wired, 3);
-    torture::out_and_in(&wired, 1);
-    wired.exchange(1500).unwrap();
-    wired.no_faults().unwrap();
-    wired.assert_quiet();
 }
