@@ -20,4 +20,5 @@ pub mod sriov;
 
 pub use bus::{Bus, BusError, Costs, Dma};
 pub use model_bus::{Automask, Meanwhile, ModelBus, Recorded, Recorder};
-pub use socket_bus::{Carried, FarEnd, Journey, SocketBus};
+pub use socket_bus::journey::{Carried, Journey};
+pub use socket_bus::{FarEnd, SocketBus};

@@ -1,7 +1,7 @@
 //! A NIC behind a vfio-user socket, with shared memory and eventfds: all that a VMM gives a
 //! guest, without the VMM.
 
-mod journey;
+pub(crate) mod journey;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -16,8 +16,6 @@ use vfio_user::{Area, Client, ClientError, ClientOptions, EventFd, SharedMem};
 use crate::bus::{Bus, BusError, Costs, Dma};
 
 const PAGE: u64 = 0x1000;
-
-pub use journey::{Carried, Journey};
 
 impl From<ClientError> for BusError {
     fn from(error: ClientError) -> Self {

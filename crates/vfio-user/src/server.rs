@@ -4,6 +4,7 @@ mod clients;
 mod counters;
 mod handover;
 mod irqs;
+mod journey;
 mod kept_maps;
 mod lifeline;
 mod line;
@@ -151,7 +152,7 @@ impl Server {
             write_multiple: false,
             next_token: SIGNAL,
             changed: true,
-            migration: migration::Migration::default(),
+            migration: journey::Migration::default(),
         };
         let mut server = Self {
             session,

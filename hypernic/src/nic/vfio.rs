@@ -1,5 +1,6 @@
 //! A NIC over vfio-user: a PCI function.
 
+mod moves;
 mod moving;
 
 use std::io;
@@ -13,7 +14,7 @@ use vfio_user::{
     Work as ServerWork,
 };
 
-use self::moving::Moves;
+use self::moves::Moves;
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
 use super::lifeline::{Found, Granted, Line, Saved};
 use crate::left::{Arrived, Left};

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, StateError};
 
+use super::journey::Migration;
 use super::session::{Refusal, Session};
 use crate::codec::feature::{self, MigrationState};
 use crate::codec::{
@@ -22,16 +23,6 @@ const MAX_STATE: usize = snapshot::MAX_PAYLOAD + 4096;
 
 /// Pages of a report that count as one register access: a word of its bitmap.
 const PAGES_PER_COST: usize = 8;
-
-/// Where a device is on its way.
-#[derive(Default)]
-pub(super) struct Migration {
-    pub state: MigrationState,
-    /// The state: as it was saved, or as far as it has come.
-    data: Vec<u8>,
-    /// Bytes of it that were read.
-    read: usize,
-}
 
 /// A device as it moves: what the server knows of it, and what it says of itself.
 #[derive(Serialize, Deserialize)]

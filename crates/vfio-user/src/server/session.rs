@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::counters::Counters;
+use super::journey::Migration;
 use super::kept_maps::KeptMaps;
-use super::migration::Migration;
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed, MigrationLimits,
