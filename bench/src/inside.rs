@@ -29,7 +29,7 @@ use wire::MacAddr;
 
 pub use crate::spec::Spec;
 use crate::spec::{HEADERS, PAGE};
-use frames::{frame, tcp_headers};
+use frames::{frame, mac, tcp_headers};
 
 const RAM: u64 = 0x10_0000;
 const TX_RING: u64 = RAM;
@@ -118,11 +118,6 @@ struct Guest {
     room: u32,
     /// The receive ring as it is given to the device.
     given: Vec<u8>,
-}
-
-fn mac(number: u16) -> [u8; 6] {
-    let [a, b] = number.to_be_bytes();
-    [0x52, 0x54, 0, 0, a, b]
 }
 
 /// Bytes of a guest's memory.

@@ -7,11 +7,13 @@ pub mod kernel;
 mod ours;
 pub mod ovs;
 mod page;
+mod party;
 pub mod virtio;
 
 use rig::{Rig, Root};
 
 use self::contender::Contender;
+use self::party::{Party, SIZES, each};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::options::Options;
@@ -19,25 +21,8 @@ use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, figure, in_turns};
 
-pub use self::ours::work_seconds;
+pub use self::cores::work_seconds;
 pub use self::page::reason;
-
-/// Frame sizes compared.
-const SIZES: [usize; 2] = [60, 1514];
-
-/// What is compared, with one contender for each size that it can do.
-struct Party {
-    id: &'static str,
-    /// In plots.
-    name: &'static str,
-    ours: bool,
-    title: &'static str,
-    how: &'static str,
-    ready: std::result::Result<Vec<Contender>, String>,
-}
-
-/// A size, with a column for each party.
-type Result1 = (usize, Vec<Column>);
 
 /// Parties, whether they run here or not.
 const PARTIES: f64 = 16.0;
@@ -116,11 +101,6 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
     all.extend(of_dpdk(rig, &root, scratch));
     all.extend(of_the_kernel(rig, scratch));
     all
-}
-
-/// A contender for each size.
-fn each(start: &dyn Fn(usize) -> Result<Contender>) -> Result<Vec<Contender>> {
-    SIZES.into_iter().map(start).collect()
 }
 
 fn of_dpdk(

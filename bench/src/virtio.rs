@@ -2,6 +2,7 @@
 //! beside a bare copy; interrupts for received frames.
 
 mod calls;
+mod found;
 mod load;
 mod page;
 mod party;
@@ -10,7 +11,8 @@ use ceiling::{Loop, Shape};
 use rig::Rig;
 use serde_json::json;
 
-use self::load::{LENGTHS, Lengths, Load};
+use self::found::{BURST, Case, Found, within};
+use self::load::{LENGTHS, Load};
 use self::party::{Ground, PARTIES, Running};
 use crate::error::{Error, Result};
 use crate::inside::virtio::{Rings, VirtioPair, VirtioSpec};
@@ -19,7 +21,6 @@ use crate::options::Options;
 use crate::page::Page;
 use crate::quiet::Quiet;
 use crate::report::Report;
-use crate::spec::Mix;
 use crate::stats::{Column, Reading, figure, in_turns};
 
 /// Parts of the module, for `--only`.
@@ -30,12 +31,6 @@ const CALLS: &str = "calls";
 
 /// Most frames that a guest hands over at once.
 const BURSTS: [u32; 5] = [1, 4, 32, 64, 256];
-/// With two pairs of queues.
-const BURST: u32 = 64;
-
-/// Rings compared inside one process.
-pub(crate) const RINGS: [Rings; 3] = [Rings::Split, Rings::Packed, Rings::PackedInOrder];
-
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.15 } else { 0.3 }
 }
@@ -74,17 +69,6 @@ pub fn estimate(options: &Options) -> f64 {
         sum += within().len() as f64 * (0.1 + 0.04 * options.rounds() as f64);
     }
     sum
-}
-
-/// What one part found.
-#[derive(Default)]
-struct Found {
-    /// By pairs of queues and load, a column for each party.
-    switched: Vec<(u32, Load, Vec<Column>)>,
-    /// Why a party is not among them.
-    absent: Vec<(u32, usize, String)>,
-    within: Vec<(Case, Column)>,
-    calls: Vec<(calls::Way, calls::Pace, calls::Outcome)>,
 }
 
 /// Runs the module.
@@ -184,56 +168,6 @@ fn switched(
     Ok(())
 }
 
-/// What is compared inside one process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
-    /// The raw loop between two rings, which copies: of frames of so many bytes, so many at once.
-    Raw(usize, usize),
-    /// Two virtio-nets.
-    Ours(VirtioSpec),
-}
-
-impl Case {
-    fn id(self) -> String {
-        match self {
-            Self::Raw(size, burst) => format!("raw {size} x{burst}"),
-            Self::Ours(spec) => {
-                let what = match (spec.whole, spec.mix) {
-                    (Some(buffer), _) => format!("whole into {buffer}"),
-                    (None, Mix::Imix) => "imix".to_owned(),
-                    (None, _) => spec.size.to_string(),
-                };
-                format!("{} {what} x{}", spec.rings.words(), spec.burst)
-            }
-        }
-    }
-}
-
-/// Segments handed over at once.
-const SEGMENTS: u16 = 4;
-/// The receiver's buffers for them.
-pub(crate) const BUFFERS: [usize; 2] = [1 << 16, 4096];
-
-/// All cases, each raw one before those it is compared with.
-fn within() -> Vec<Case> {
-    let mut all = Vec::new();
-    let large = VirtioSpec::segments(SEGMENTS, Rings::Split, BUFFERS[0]);
-    all.push(Case::Raw(large.size, SEGMENTS.into()));
-    for buffer in BUFFERS {
-        let one = |rings| Case::Ours(VirtioSpec::segments(SEGMENTS, rings, buffer));
-        all.extend(RINGS.map(one));
-    }
-    for size in [60, 1514] {
-        for burst in [1, 32, 256] {
-            all.push(Case::Raw(size, burst.into()));
-            let one = |rings| Case::Ours(VirtioSpec::frames(size, burst, rings));
-            all.extend(RINGS.map(one));
-        }
-    }
-    all.extend(RINGS.map(|rings| Case::Ours(VirtioSpec::imix(32, rings))));
-    all
-}
-
 enum Ready {
     Raw(Box<Loop>, usize),
     Ours(Box<VirtioPair>),
@@ -275,38 +209,9 @@ fn inside(options: &Options, quiet: &mut Quiet) -> Result<Vec<(Case, Column)>> {
     Ok(cases.into_iter().zip(columns).collect())
 }
 
-impl Found {
-    /// A party's column.
-    fn column(&self, queues: u32, load: Load, id: &str) -> Option<&Column> {
-        let at = party::index(id)?;
-        let found = self.switched.iter();
-        let mut found = found.filter(|(q, l, _)| (*q, *l) == (queues, load));
-        found.next().map(|(_, _, columns)| &columns[at])
-    }
-
-    /// A case's column.
-    fn case(&self, case: Case) -> Option<&Column> {
-        let found = self.within.iter().find(|(c, _)| *c == case);
-        found.map(|(_, column)| column)
-    }
-
-    fn outcome(&self, way: &str, pace: &str) -> Option<&calls::Outcome> {
-        let found = self.calls.iter();
-        let mut found = found.filter(|(w, p, _)| (w.id, p.id) == (way, pace));
-        found.next().map(|(_, _, outcome)| outcome)
-    }
-}
-
-/// Frames of 60 or 1514 bytes in the bursts that targets are for.
-fn usual(size: u32) -> Load {
-    Load {
-        lengths: Lengths::Alike(size),
-        burst: BURST,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::found::usual;
     use super::*;
 
     #[test]

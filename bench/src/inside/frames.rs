@@ -1,7 +1,12 @@
 //! The frames that are sent.
 
-use super::mac;
 use crate::spec::Spec;
+
+/// The address of a guest.
+pub(super) fn mac(number: u16) -> [u8; 6] {
+    let [a, b] = number.to_be_bytes();
+    [0x52, 0x54, 0, 0, a, b]
+}
 
 /// A frame of `size` bytes.
 pub(super) fn frame(from: u16, to: u16, size: usize, spec: &Spec) -> Vec<u8> {

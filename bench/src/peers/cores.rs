@@ -1,8 +1,15 @@
 //! What the switch's core and the guests' core did for the frames of a sample.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::fabric;
+
+/// The time of workers in turns that had something to do, from the daemon's own counters.
+pub fn work_seconds(daemon: &BTreeMap<String, u64>) -> Option<f64> {
+    daemon.get("worker.work_ns").map(|&ns| ns as f64 / 1e9)
+}
 
 /// Processor seconds of processes, at one moment.
 pub struct Before(Vec<(u32, f64)>);

@@ -1,16 +1,15 @@
 //! Our contenders: two guests of one daemon, on every way that a driver tells its NIC of frames.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use rig::Root;
 use serde_json::json;
 
 use super::contender::{Contender, Peer};
-use super::cores::Cores;
+use super::cores::{Cores, work_seconds};
 use super::dpdk::Rings;
+use super::party::{Party, each};
 use super::virtio::{Shape, VirtioEnds};
-use super::{Party, each};
 use crate::error::Result;
 use crate::fabric::{Bell, Ends, Fabric, Stream, Streamed, Traffic, delta};
 use crate::flow;
@@ -33,11 +32,6 @@ enum Nics {
 struct OverSockets {
     nics: Nics,
     both_ways: bool,
-}
-
-/// The time of workers in turns that had something to do, from the daemon's own counters.
-pub fn work_seconds(daemon: &BTreeMap<String, u64>) -> Option<f64> {
-    daemon.get("worker.work_ns").map(|&ns| ns as f64 / 1e9)
 }
 
 impl OverSockets {
@@ -252,6 +246,8 @@ pub fn virtio(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::cores::name;
 use super::ours::LIKE_DPDKS;
-use super::{Party, Result1};
+use super::party::{Party, Result1};
 use crate::page::Page;
 use crate::plot::{self, Bar, Whose};
 use crate::stats::{Column, figure};

@@ -6,9 +6,8 @@ use rig::Root;
 use serde_json::json;
 
 use super::contender::Peer;
-use super::cores::{Before, Cores};
+use super::cores::{Before, Cores, work_seconds};
 use super::dpdk::{Guests, Rings, Seen, VirtioGuests, came_through};
-use super::work_seconds;
 use crate::error::Result;
 use crate::fabric::{Fabric, delta};
 use crate::machine;

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::calls::{PACES, ways};
+use super::found::{BUFFERS, BURST, Case, Found, RINGS, SEGMENTS, usual};
 use super::load::{LENGTHS, Load};
 use super::party::{PARTIES, Party};
-use super::{BUFFERS, BURST, Case, Found, RINGS, SEGMENTS, usual};
 use crate::inside::virtio::{Rings, VirtioSpec};
 use crate::page::Page;
 use crate::peers::cores::name;

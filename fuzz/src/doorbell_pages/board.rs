@@ -1,4 +1,4 @@
-//! A function of an 82576 behind the server, which counts what it is told.
+//! A function of an 82576, or an 82540EM, behind the server, which counts what it is told.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +21,20 @@ const PACKET: u64 = RAM + 0x4000;
 /// Turns of the transmitter in one turn of the server.
 const BUDGET: usize = 64;
 
+/// What is behind the pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pf,
+    Vf,
+    /// An 82540EM, whose rings are enabled by accesses.
+    Single,
+}
+
 pub(super) struct Board {
     pub(super) nic: Nic,
     env: Env,
     wire: Wire,
-    is_vf: bool,
+    pub(super) kind: Kind,
     /// Register writes it has been told of.
     pub(super) writes: u64,
     /// It was left without room, or with more to do.
@@ -48,8 +57,12 @@ impl Board {
             clock: time.clone(),
             timer: time,
         };
-        let is_vf = setup & 1 == 0;
-        let function = if is_vf {
+        let kind = match setup {
+            0xc0.. => Kind::Single,
+            _ if setup & 1 == 0 => Kind::Vf,
+            _ => Kind::Pf,
+        };
+        let function = if kind == Kind::Vf {
             let channel = VfChannel::new();
             channel.set_grant(Grant {
                 enabled: true,
@@ -62,12 +75,17 @@ impl Board {
         } else {
             Function::Alone
         };
-        let nic = nic("82576", &Settings::ready(MAC), &function);
+        let model = if kind == Kind::Single {
+            "e1000"
+        } else {
+            "82576"
+        };
+        let nic = nic(model, &Settings::ready(MAC), &function);
         let mut board = Board {
             nic,
             env,
             wire: Wire::default(),
-            is_vf,
+            kind,
             writes: 0,
             waits: false,
             next: [0; 4],
@@ -86,7 +104,7 @@ impl Board {
             ..PciState::default()
         };
         self.nic.control.pci(&self.env, state);
-        if !self.is_vf {
+        if self.kind != Kind::Vf {
             for (at, value) in [(0u64, 0x4000_0040u32), (0x400, 0xa), (0x100, 0x803e)] {
                 let bytes = value.to_le_bytes();
                 self.nic.control.write(&self.env, 0, at, &bytes);
@@ -95,7 +113,11 @@ impl Board {
     }
 
     pub(super) fn queues(&self) -> usize {
-        if self.is_vf { 2 } else { 4 }
+        match self.kind {
+            Kind::Pf => 4,
+            Kind::Vf => 2,
+            Kind::Single => 1,
+        }
     }
 
     /// The first register of a queue's transmit side.
@@ -116,6 +138,7 @@ impl Board {
             (base + 4, 0),
             (base + 8, LEN * 16),
             (base + 0x10, 0),
+            // Elsewhere an 82540EM has its enabling register; here it has thresholds.
             (base + 0x28, 1 << 25),
             (base + 0x18, 0),
         ]
@@ -127,7 +150,12 @@ impl Board {
             let next = &mut self.next[queue];
             let at = RAM + RING * queue as u64 + u64::from(*next) * 16;
             *next = (*next + 1) % LEN;
-            let words = [PACKET, 60 | 3 << 20 | 0x2b << 24 | 60 << 46];
+            // An 82576 knows these as an advanced descriptor, an 82540EM as a legacy one.
+            let upper = match self.kind {
+                Kind::Single => 60 | 0xb << 24,
+                _ => 60 | 3 << 20 | 0x2b << 24 | 60 << 46,
+            };
+            let words = [PACKET, upper];
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             self.env.memory.view().write(at, &bytes).expect("mapped");
         }

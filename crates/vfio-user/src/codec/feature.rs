@@ -75,7 +75,6 @@ impl MigrationState {
 #[cfg(test)]
 mod tests {
     use super::MigrationState as S;
-    use super::*;
 
     const ALL: [S; 5] = [S::Error, S::Stop, S::Running, S::StopCopy, S::Resuming];
 

@@ -50,7 +50,7 @@ fn of_rings(queues: Vec<QueueDoorbell>) -> Registers {
     let layout = Doorbells {
         pages: vec![(0x1000, 0x1000)],
         queues,
-        touched_by: vec![CONTROL..CONTROL + 4],
+        touched_by: std::iter::once(CONTROL..CONTROL + 4).collect(),
         ..Doorbells::default()
     };
     assert!(layout.valid());

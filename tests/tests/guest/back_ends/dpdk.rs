@@ -38,6 +38,7 @@ fn start(root: &Root, dir: &Path, name: &str, way: Way) -> Testpmd {
             "--auto-start".to_owned(),
         ],
         cores: (1, 0),
+        also: None,
     })
     .unwrap_or_else(|error| panic!("{way:?}: {error}"))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
-use super::{BUFFER, Broken, DESC, Format, NEXT, Places, SIZE, Used, WRITE, load, store};
+use super::layout::{BUFFER, Broken, DESC, Format, NEXT, Places, SIZE, Used, WRITE, load, store};
 
 /// Bits of a descriptor's flags, as they lie in the word of name and flags.
 const AVAIL: u32 = 1 << (16 + 7);
@@ -315,7 +315,7 @@ impl Packed {
 mod tests {
     use guest_mem::Memory;
 
-    use super::super::LEN;
+    use super::super::layout::LEN;
     use super::*;
 
     const AT: u64 = 0x1000;

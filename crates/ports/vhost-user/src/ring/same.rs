@@ -3,6 +3,7 @@
 use guest_mem::{Memory, View};
 use proptest::prelude::*;
 
+use super::layout::{ENTRIES, NEXT, WRITE};
 use super::*;
 
 const AT: u64 = 0x1_0000;

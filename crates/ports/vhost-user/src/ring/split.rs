@@ -4,7 +4,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
-use super::{BUFFER, Broken, DESC, ENTRIES, NEXT, Places, QUIET, SIZE, Used, WRITE, load, store};
+use super::layout::{
+    BUFFER, Broken, DESC, ENTRIES, NEXT, Places, QUIET, SIZE, Used, WRITE, load, store,
+};
 
 /// A ring. All of its state is here; of what is shared only the used ring and what the device wants is read.
 pub struct Split {
@@ -185,7 +187,7 @@ mod tests {
     use guest_mem::Memory;
     use proptest::prelude::*;
 
-    use super::super::LEN;
+    use super::super::layout::LEN;
     use super::*;
 
     const AT: u64 = 0x1000;
