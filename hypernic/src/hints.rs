@@ -225,6 +225,7 @@ mod tests {
         ));
         assert!(banner(&host).contains("  QEMU >= 9.2:       -object"));
         assert!(!banner(&host).contains("hypernic help moving"));
+        assert_eq!(banner_json(&host)["serving"][0]["transport"], "vhost-user");
         assert_eq!(banner_json(&host)["serving"][0].get("migration"), None);
         let text = text
             .replace("vhost-user", "vfio-user")
@@ -232,6 +233,5 @@ mod tests {
         let host = HostConfig::parse("h.toml".as_ref(), &text).expect("good");
         assert!(banner(&host).contains("lose this NIC without a word"));
         assert!(banner_json(&host)["serving"][0]["migration"].is_string());
-        assert_eq!(banner_json(&host)["serving"][0]["transport"], "vhost-user");
     }
 }

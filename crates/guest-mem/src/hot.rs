@@ -55,8 +55,11 @@ impl Lines {
 pub struct Hot([Lines; PLACES]);
 
 impl Hot {
-    /// Adds lines. What finds no place is not fetched ahead.
+    /// Adds lines. What finds no place is not fetched ahead, and what has one needs no other.
     pub fn add(&mut self, lines: Lines) {
+        if self.0.contains(&lines) {
+            return;
+        }
         if let Some(free) = self.0.iter_mut().find(|place| **place == Lines::NONE) {
             *free = lines;
         }
@@ -109,7 +112,7 @@ mod tests {
         hot.prefetch();
         for n in 0..2 * PLACES {
             assert_eq!(hot.count(), n.min(PLACES));
-            hot.add(Lines::of(&page.0[n]));
+            hot.add(Lines::of(&page.0[n * LINE]));
         }
         // Fetching is no access: also not of what is gone.
         let gone = Lines::of(&*Box::new(Page([1; 4096])));

@@ -2,7 +2,7 @@
 
 use std::mem::size_of_val;
 
-use guest_mem::Hot;
+use guest_mem::{Hot, Lines};
 use model::Receive as _;
 use model_testkit::Touched;
 
@@ -77,6 +77,12 @@ fn received(touched: &mut Touched, function: &Function, queue: &Queue) {
     words(touched, function, [r::QUEUES.rdh, r::QUEUES.rdt]);
 }
 
+/// Whether a head and its tail, which are neighbours, lie in two lines: where their words begin is the allocator's.
+fn apart(function: &Function, ids: [regs::Id; 2]) -> usize {
+    let [head, tail] = ids.map(|id| Lines::of(function.file.cell(id, 0).expect("a word")));
+    usize::from(head != tail)
+}
+
 fn words(touched: &mut Touched, function: &Function, ids: [regs::Id; 2]) {
     for id in ids {
         touched.of(function.file.cell(id, 0).expect("a word"));
@@ -93,10 +99,9 @@ fn a_run_touches_at_most_twelve_lines_of_a_vf_that_sends_and_of_one_that_receive
     sent(&mut out, function, queue);
     both(&mut back, function, &irq, queue);
     received(&mut back, function, queue);
-    assert!(
-        out.count() <= MOST && back.count() <= MOST,
-        "{out:?} {back:?}"
-    );
+    let out_count = out.count() - apart(function, [r::QUEUES.tdh, r::QUEUES.tdt]);
+    let back_count = back.count() - apart(function, [r::QUEUES.rdh, r::QUEUES.rdt]);
+    assert!(out_count <= MOST && back_count <= MOST, "{out:?} {back:?}");
 }
 
 #[test]

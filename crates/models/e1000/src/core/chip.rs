@@ -119,7 +119,8 @@ impl Chip {
         hot.add(Lines::first(&*self.rx, 2 * LINE));
         hot.add(Lines::first(&*self.counters, 2 * LINE));
         hot.add(Lines::first(&self.stats, 2 * LINE));
-        for id in [r::TDH, r::RDH] {
+        // A head and its tail may lie in two lines.
+        for id in [r::TDH, r::TDT, r::RDH, r::RDT] {
             let words = self.file.cell(id, 0);
             words.into_iter().for_each(|word| hot.add(Lines::of(word)));
         }

@@ -178,7 +178,9 @@ impl Function {
         if let Some(queue) = self.queues.first() {
             hot.add(Lines::of(queue));
         }
-        for id in [self.ids.tdh, self.ids.rdh] {
+        // A head and its tail may lie in two lines.
+        let ids = self.ids;
+        for id in [ids.tdh, ids.tdt, ids.rdh, ids.rdt] {
             let words = self.file.cell(id, 0);
             words.into_iter().for_each(|word| hot.add(Lines::of(word)));
         }
