@@ -1,6 +1,7 @@
 //! Access to guest memory for the length of one batch.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -25,7 +26,7 @@ const RUNS_PER_COPY: usize = 4;
 
 /// Copies of remote memory, and what is to be marked in the log of the map. Most views have neither.
 #[derive(Default)]
-struct Bounced(Cell<Option<Box<Aside>>>);
+struct Bounced(ManuallyDrop<Cell<Option<Box<Aside>>>>);
 
 #[derive(Default)]
 struct Aside {
@@ -52,7 +53,8 @@ impl Bounced {
 }
 
 impl Drop for View<'_> {
-    #[inline]
+    // The only place that ends what is aside, so that its own end is none.
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(aside) = self.bounced.0.take() {
             self.end(aside);

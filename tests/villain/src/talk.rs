@@ -306,6 +306,17 @@ pub(crate) fn what_is_not_there(vmm: &mut Vmm) -> Done {
             say(&mut client, &message(command as u16, 0, &vec![0; len]))?;
         }
     }
+    // To get, to set, and to ask for.
+    for ways in [1_u32 << 16, 1 << 17, (1 << 18) | (1 << 16)] {
+        for feature in [0, 3, 99, 0xffff] {
+            let words = [64, ways | feature].map(u32::to_le_bytes).concat();
+            let payload = [words, vec![0; 56]].concat();
+            say(
+                &mut client,
+                &message(Command::DeviceFeature as u16, 0, &payload),
+            )?;
+        }
+    }
     Ok(())
 }
 
