@@ -16,7 +16,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use pci::{Doorbells, QueueDoorbell};
 
@@ -53,6 +53,10 @@ struct Tail {
     setup: Box<[Seen]>,
     /// Held from the load of the tail until the device has it.
     taking: Mutex<()>,
+    /// The device has had a tail from a thread with frames since the server's last look, which is to come. Until then its register
+    /// says nothing of what the server has seen: a guest that has given a whole ring of buffers has stored an old value again.
+    /// Changed with the lock.
+    taken: AtomicBool,
 }
 
 struct Tails {
@@ -115,8 +119,12 @@ impl MappedDoorbells {
         let Some(_taking) = tail.taking.try_lock() else {
             return false;
         };
-        let moved = self.moved(tail);
-        moved.map(put).is_some()
+        let Some(moved) = self.moved(tail) else {
+            return false;
+        };
+        put(moved);
+        tail.taken.store(true, Ordering::Release);
+        true
     }
 
     fn tail_of(&self, queue: u32) -> Option<&Tail> {
@@ -128,7 +136,10 @@ impl MappedDoorbells {
     fn moved(&self, tail: &Tail) -> Option<u32> {
         let area = &self.0.area;
         // The tail first: a guest writes it last, so what comes before it is seen.
-        let news = tail.tail.news(area)?;
+        let news = tail.tail.news(area).or_else(|| {
+            let taken = tail.taken.load(Ordering::Acquire);
+            taken.then(|| area.load_u32(tail.tail.offset, Ordering::Acquire))
+        })?;
         let same = |of: &Seen| of.news(area).is_none();
         tail.setup.iter().all(same).then_some(news)
     }
@@ -253,6 +264,7 @@ impl Registers {
             queue,
             setup: setup_of(&self.layout, doorbell).map(Seen::new).collect(),
             taking: Mutex::new(()),
+            taken: AtomicBool::new(false),
         });
         let tails = Tails {
             area: memory.area(0, self.size),
@@ -293,6 +305,10 @@ impl Registers {
             word.seen = *seen;
             word.share(&bell.0);
         }
+        // Whether a thread with frames had taken one is not known here.
+        for tail in &bell.0.tails {
+            tail.taken.store(true, Ordering::Release);
+        }
         self.count_live();
         Ok(())
     }
@@ -320,14 +336,19 @@ impl Registers {
         for word in self.words.iter_mut().filter(|word| word.in_memory) {
             let offset = word.offset as usize;
             let load = || tails.area.load_u32(offset, Ordering::Acquire);
-            if load() == word.seen {
+            let tail = word.tail(tails);
+            let taken = || tail.is_some_and(|tail| tail.taken.load(Ordering::Acquire));
+            if load() == word.seen && !taken() {
                 continue;
             }
             // Loaded once more: with the lock of a tail, another thread has not a later one.
-            let _taking = word.tail(tails).map(|tail| tail.taking.lock());
+            let _taking = tail.map(|tail| tail.taking.lock());
             let now = load();
-            if now == word.seen {
+            if now == word.seen && !taken() {
                 continue;
+            }
+            if let Some(tail) = tail {
+                tail.taken.store(false, Ordering::Release);
             }
             match word.used_as {
                 WordUse::Tail(_) => found.tails += 1,
@@ -337,7 +358,7 @@ impl Registers {
             device.bar_write(self.layout.bar, word.offset.into(), &now.to_le_bytes());
             word.seen = now;
             word.share(tails);
-            word.show(&self.layout, tails, device);
+            word.show_held(&self.layout, tails, device);
         }
         if enables {
             self.count_live();
@@ -410,8 +431,18 @@ impl Word {
     }
 
     /// Stores what the device has, unless the guest has written meanwhile. `true` if that is another
-    /// value than before.
+    /// value than before. Not a tail that the device has from a thread with frames: the next look tells it first.
     fn show(&mut self, layout: &Doorbells, tails: &Tails, device: &mut dyn Device) -> bool {
+        let tail = self.tail(tails);
+        let _taking = tail.map(|tail| tail.taking.lock());
+        if tail.is_some_and(|tail| tail.taken.load(Ordering::Acquire)) {
+            return false;
+        }
+        self.show_held(layout, tails, device)
+    }
+
+    /// As [`Word::show`], with the lock of a tail.
+    fn show_held(&mut self, layout: &Doorbells, tails: &Tails, device: &mut dyn Device) -> bool {
         let mut data = [0; 4];
         device.bar_read(layout.bar, self.offset.into(), &mut data);
         let has = u32::from_le_bytes(data);

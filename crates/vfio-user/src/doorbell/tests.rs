@@ -93,6 +93,31 @@ fn a_tail_that_moved_is_told_while_its_queue_is_set_up_as_it_was() {
 }
 
 #[test]
+fn a_tail_that_has_come_round_to_where_the_server_saw_it_is_not_forgotten() {
+    let mut device = Plain(vec![0; 0x1000]);
+    let mut registers = of_rings(vec![ring(0, ENABLE)]);
+    registers.share(&mut device).expect("memory");
+    let bell = registers.bell().expect("shared").clone();
+    let store = |at: u32, value| bell.0.area.store_u32(at as usize, value, Ordering::Release);
+    let load = |at: u32| bell.0.area.load_u32(at as usize, Ordering::Acquire);
+    store(ENABLE, ON);
+    store(TAIL, 7);
+    registers.look(&mut device);
+    // A thread with frames gives the device a tail of its own accord, then the guest goes on, once round the ring.
+    store(TAIL, 200);
+    assert_eq!(taken(&bell, 0), Some(200));
+    device.0[TAIL as usize / 4] = 200;
+    store(TAIL, 7);
+    // What the device has is not shown in its place.
+    registers.refresh(&mut device);
+    assert_eq!(load(TAIL), 7);
+    assert_eq!(taken(&bell, 0), Some(7), "it has moved since");
+    assert_eq!(registers.look(&mut device).tails, 1);
+    assert_eq!(device.0[TAIL as usize / 4], 7);
+    assert_eq!(taken(&bell, 0), None);
+}
+
+#[test]
 fn a_queue_that_an_access_enables_can_ring_from_then_on() {
     let mut device = Plain(vec![0; 0x1000]);
     let mut registers = of_rings(vec![ring(0, CONTROL)]);
