@@ -3,7 +3,6 @@
 //! devices are told of notifications as a vhost-user back end tells them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ceiling::thread_time;
 use frame::Counted;
@@ -253,7 +252,7 @@ impl Guest {
         let env = Env {
             memory: memory(RAM, incoming + room - RAM),
             irq: Arc::new(Silent),
-            clock: Arc::new(RealTime(Instant::now(), 1)),
+            clock: Arc::new(RealTime::begin()),
             timer: Arc::new(Silent),
         };
         let whole = feature::CSUM | feature::HOST_TSO4 | feature::GUEST_CSUM | feature::GUEST_TSO4;
@@ -370,7 +369,7 @@ impl VirtioPair {
     /// # Panics
     /// When the machine has no memory or thread left.
     pub fn new(spec: VirtioSpec) -> Self {
-        let clock = RealTime(Instant::now(), 1);
+        let clock = RealTime::begin();
         let switch = Switch::new(SwitchConfig::default(), clock.of_turns());
         let keeper = Keeper::start(&switch).expect("a thread");
         let from = Guest::new(&switch, (1, 2), &spec);

@@ -6,8 +6,8 @@ use super::cores::name;
 use super::ours::LIKE_DPDKS;
 use super::party::{Party, Result1};
 use crate::page::Page;
-use crate::plot::{self, Bar, Whose};
-use crate::stats::{Column, figure};
+use crate::plot::{self, Bar, Plot, Whose};
+use crate::stats::{Column, Summary, figure};
 
 /// A party with its column.
 type Shown<'a> = (&'a Party, &'a Column);
@@ -113,21 +113,13 @@ fn rates(page: &mut Page, size: usize, parties: &[Party], columns: &[Column], sh
         &["", "Mpps", "Gbit/s", "ours / this", "CSB both ways / this"],
         &rows,
     );
-    let bars = shown.iter().filter_map(|(party, c)| {
-        let s = c.summary()?;
-        Some(Bar {
-            name: party.name.to_owned(),
-            whose: Whose::ours(party.ours),
-            median: s.median,
-            spread: (s.min, s.max),
-        })
-    });
-    page.plot(plot::bars(
-        &format!("{size}"),
-        &format!("Frames of {size} bytes from guest to guest"),
-        "Mpps",
-        bars.collect(),
-    ));
+    let (name, title) = (
+        size.to_string(),
+        format!("Frames of {size} bytes from guest to guest"),
+    );
+    page.plot(bars((&name, &title, "Mpps"), shown, |column| {
+        column.summary()
+    }));
     same_guests(page, size, parties, columns);
 }
 
@@ -206,21 +198,28 @@ fn cores(page: &mut Page, size: usize, parties: &[Party], columns: &[Column], sh
         ],
         &rows,
     );
-    let bars = shown.iter().filter_map(|(party, c)| {
-        let s = c.of(name::WORK).summary()?;
+    let name = format!("{size}-work");
+    let title = format!("The switch's work for a frame of {size} bytes");
+    let work = |column: &Column| column.of(name::WORK).summary();
+    page.plot(bars((&name, &title, "ns"), shown, work));
+}
+
+/// A bar for each that has the figure.
+fn bars(
+    (name, title, unit): (&str, &str, &str),
+    shown: &[Shown<'_>],
+    figure: impl Fn(&Column) -> Option<Summary>,
+) -> Plot {
+    let bars = shown.iter().filter_map(|(party, column)| {
+        let found = figure(column)?;
         Some(Bar {
             name: party.name.to_owned(),
             whose: Whose::ours(party.ours),
-            median: s.median,
-            spread: (s.min, s.max),
+            median: found.median,
+            spread: (found.min, found.max),
         })
     });
-    page.plot(plot::bars(
-        &format!("{size}-work"),
-        &format!("The switch's work for a frame of {size} bytes"),
-        "ns",
-        bars.collect(),
-    ));
+    plot::bars(name, title, unit, bars.collect())
 }
 
 /// What was to be reached with frames of 60 bytes, and what was.

@@ -18,7 +18,7 @@ const WORDS: usize = 64;
 /// Pages of a chunk, which is what the log grows by where memory is mapped.
 const PAGES: u64 = 64 * WORDS as u64;
 /// Chunks of one log: those of 1 TiB in pages of 4 KiB. They take 32 MiB.
-pub(crate) const MAX_CHUNKS: usize = 1 << 16;
+pub const MAX_LOG_CHUNKS: usize = 1 << 16;
 
 /// Why a log is refused, or what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,11 @@ impl Dirty {
         self.marked.load(Ordering::Relaxed)
     }
 
+    /// What it took to begin it where so many regions are mapped, in chunks: each region is looked for in each range.
+    pub fn start_cost(&self, regions: usize) -> usize {
+        self.chunks.len() + regions * self.ranges.len() / WORDS
+    }
+
     pub fn is_too_large(&self) -> bool {
         self.too_large
     }
@@ -141,7 +146,7 @@ impl Dirty {
         let (first, last) = (chunk(iova), chunk(last));
         // It may be of any size where nothing is behind it.
         let more = (last - first).saturating_add(1);
-        if more > (MAX_CHUNKS - self.chunks.len().min(MAX_CHUNKS)) as u64 {
+        if more > (MAX_LOG_CHUNKS - self.chunks.len().min(MAX_LOG_CHUNKS)) as u64 {
             self.too_large = true;
             return;
         }
@@ -175,13 +180,13 @@ impl Dirty {
     }
 
     /// Takes the marks of a range into a bitmap of one bit for each `page_size` bytes from `iova` on, lowest bit of lowest byte
-    /// first. Marks of pages that lie in it in part are shown and stay.
+    /// first. Marks of pages that lie in it in part are shown and stay. Returns the chunks that it has gone through.
     pub fn take(
         &self,
         (iova, len): (u64, u64),
         page_size: u64,
         bitmap: &mut [u8],
-    ) -> Result<(), LogError> {
+    ) -> Result<usize, LogError> {
         if !page_size.is_power_of_two() {
             return Err(LogError::PageSize);
         }
@@ -197,7 +202,9 @@ impl Dirty {
             let start = page << self.shift;
             start >= iova && start + (self.page_size() - 1) <= end
         };
+        let mut chunks = 0;
         for (&at, chunk) in self.chunks.range(first / PAGES..=last / PAGES) {
+            chunks += 1;
             for (i, word) in chunk.iter().enumerate() {
                 let base = at * PAGES + 64 * i as u64;
                 if base > last || base + 63 < first || word.load(Ordering::Relaxed) == 0 {
@@ -220,7 +227,7 @@ impl Dirty {
                 }
             }
         }
-        Ok(())
+        Ok(chunks)
     }
 }
 

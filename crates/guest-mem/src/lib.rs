@@ -40,7 +40,7 @@ mod words;
 pub mod work;
 
 pub use crc::crc32_short;
-pub use dirty::{LARGEST_LOG_PAGE, LOG_PAGE, LogError, MAX_LOG_RANGES, log_bytes};
+pub use dirty::{LARGEST_LOG_PAGE, LOG_PAGE, LogError, MAX_LOG_CHUNKS, MAX_LOG_RANGES, log_bytes};
 pub use fault::{Fault, FaultKind};
 pub use guard::{MAX_MAPPINGS, install_sigbus_guard};
 pub use hot::{Hot, LINE, Lines};

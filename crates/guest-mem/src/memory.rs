@@ -381,7 +381,7 @@ impl Memory {
     }
 
     /// Takes what was noted of a range since it was taken last: one bit for each `page_size` bytes, in a bitmap of
-    /// [`log_bytes`](crate::log_bytes). Bits that are set stay so.
+    /// [`log_bytes`](crate::log_bytes). Bits that are set stay so. Returns the chunks of 4096 pages that it has gone through.
     ///
     /// # Errors
     /// There is no log, or none of such a range, or it does not cover all; then nothing is taken.
@@ -390,10 +390,17 @@ impl Memory {
         range: (u64, u64),
         page_size: u64,
         bitmap: &mut [u8],
-    ) -> Result<(), LogError> {
+    ) -> Result<usize, LogError> {
         let table = self.table.read();
         let log = table.log.as_ref().ok_or(LogError::NotLogging)?;
         log.take(range, page_size, bitmap)
+    }
+
+    /// What the latest [`Memory::start_log`] took, in chunks of 4096 pages that were made or would take as long.
+    pub fn log_cost(&self) -> usize {
+        let table = self.table.read();
+        let cost = |log: &Dirty| log.start_cost(table.regions.len());
+        table.log.as_deref().map_or(0, cost)
     }
 
     /// Pages marked since the log began; `None`: there is no log.

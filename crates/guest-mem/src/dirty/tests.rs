@@ -122,8 +122,8 @@ fn ranges_page_sizes_and_bitmaps_that_make_no_sense_are_refused() {
     assert_eq!(take((BASE, 0), 4096, 0), Err(LogError::Range));
     assert_eq!(take((u64::MAX, 2), 4096, 8), Err(LogError::Range));
     assert_eq!(take((BASE, SIZE), 4096, 7), Err(LogError::Bitmap));
-    assert_eq!(take((BASE, SIZE), 4096, 8), Ok(()));
-    assert_eq!(take((0, u64::MAX), 1 << 63, 8), Ok(()), "all there is");
+    assert_eq!(take((BASE, SIZE), 4096, 8), Ok(1));
+    assert_eq!(take((0, u64::MAX), 1 << 63, 8), Ok(1), "all there is");
 }
 
 #[test]
@@ -137,9 +137,33 @@ fn a_region_of_any_size_costs_no_more_than_a_log_may() {
     memory.view().write(BASE, &[1]).expect("written");
     assert_eq!(pages(&memory, BASE, SIZE, 4096), set([0]));
     let mut log = Dirty::new(4096, &[]).expect("a log");
-    log.cover(0, (MAX_CHUNKS as u64) * PAGES * 4096);
+    log.cover(0, (MAX_LOG_CHUNKS as u64) * PAGES * 4096);
     let lost = log.take((0, 4096), 4096, &mut [0; 8]);
     assert_eq!(lost, Err(LogError::TooLarge), "it has holes, and says so");
+}
+
+#[test]
+fn what_a_log_costs_is_told_however_few_pages_are_asked_for() {
+    const CHUNK: u64 = PAGES * LOG_PAGE;
+    let memory = Memory::new();
+    memory.map_anon(0, 8 * CHUNK).expect("mapped, not touched");
+    assert_eq!(memory.log_cost(), 0);
+    memory.start_log(LOG_PAGE, &[]).expect("logs");
+    assert_eq!(memory.log_cost(), 8);
+    // One bit for all.
+    let all = memory.take_log((0, 8 * CHUNK), 8 * CHUNK, &mut [0; 8]);
+    assert_eq!(all, Ok(8));
+    let some = memory.take_log((CHUNK, CHUNK), LOG_PAGE, &mut [0; PAGES as usize / 8]);
+    assert_eq!(some, Ok(1));
+    // Each region was looked for in each range.
+    memory
+        .start_log(LOG_PAGE, &vec![(0, LOG_PAGE); MAX_LOG_RANGES])
+        .expect("as it was");
+    memory.stop_log();
+    memory
+        .start_log(LOG_PAGE, &vec![(0, LOG_PAGE); MAX_LOG_RANGES])
+        .expect("logs");
+    assert_eq!(memory.log_cost(), 8 + MAX_LOG_RANGES / WORDS);
 }
 
 proptest! {

@@ -16,7 +16,7 @@ use crate::codec::{
 use crate::device::Device;
 use crate::interrupts::saved::Vector;
 use crate::stream::Sender;
-use guest_mem::{LogError, log_bytes};
+use guest_mem::{LogError, MAX_LOG_CHUNKS, log_bytes};
 
 /// Bytes that a state has at most: a client cannot make us keep more. It is as much as is looked at.
 const MAX_STATE: usize = snapshot::MAX_PAYLOAD + 4096;
@@ -68,6 +68,18 @@ impl Session {
         Err(errno)
     }
 
+    fn unsupported<T>(&mut self) -> Result<T, Refusal> {
+        self.counters.unsupported += 1;
+        Err(Errno::NOTSUP)
+    }
+
+    fn must_be_movable(&mut self, device: &dyn Device) -> Result<(), Refusal> {
+        if device.can_move() {
+            return Ok(());
+        }
+        self.unsupported()
+    }
+
     pub(super) fn feature(
         &mut self,
         device: &mut dyn Device,
@@ -77,10 +89,7 @@ impl Session {
         cost: &mut usize,
     ) -> Result<(), Refusal> {
         let ask = self.parse(DeviceFeature::parse(payload))?;
-        if !device.can_move() {
-            self.counters.unsupported += 1;
-            return Err(Errno::NOTSUP);
-        }
+        self.must_be_movable(device)?;
         let method = ask.flags & (feature::GET | feature::SET);
         let known = feature::INDEX | feature::GET | feature::SET | feature::PROBE;
         let probe = ask.flags & feature::PROBE != 0;
@@ -96,8 +105,7 @@ impl Session {
             _ => None,
         };
         let Some(methods) = methods else {
-            self.counters.unsupported += 1;
-            return Err(Errno::NOTSUP);
+            return self.unsupported();
         };
         if method & !methods != 0 {
             return self.malformed();
@@ -280,10 +288,7 @@ impl Session {
         tx: &mut Sender,
     ) -> Result<(), Refusal> {
         let ask = self.parse(MigrationData::parse(payload))?;
-        if !device.can_move() {
-            self.counters.unsupported += 1;
-            return Err(Errno::NOTSUP);
-        }
+        self.must_be_movable(device)?;
         let size = ask.size as usize;
         if size > self.max_data || (ask.argsz as usize) < MigrationData::LEN {
             return self.malformed();
@@ -315,10 +320,7 @@ impl Session {
         tx: &mut Sender,
     ) -> Result<(), Refusal> {
         let given = self.parse(MigrationData::parse(payload))?;
-        if !device.can_move() {
-            self.counters.unsupported += 1;
-            return Err(Errno::NOTSUP);
-        }
+        self.must_be_movable(device)?;
         let data = &payload[MigrationData::LEN..];
         if data.len() != given.size as usize || data.len() > self.max_data {
             return self.malformed();
@@ -360,8 +362,15 @@ impl Session {
         let asked: Vec<_> = ranges.iter().map(parsed).collect();
         let page_size = match self.memory.start_log(control.page_size, &asked) {
             Ok(page_size) => page_size,
-            Err(why) => return self.log_refused(why),
+            Err(why) => {
+                if why == LogError::TooLarge {
+                    // It was made as far as it may be.
+                    *cost += MAX_LOG_CHUNKS;
+                }
+                return self.log_refused(why);
+            }
         };
+        *cost += self.memory.log_cost();
         let reply = LogControl {
             page_size,
             ..control
@@ -388,7 +397,10 @@ impl Session {
         *cost += bytes as usize / PAGES_PER_COST;
         let bitmap = &mut reply[LogReport::LEN..];
         match self.memory.take_log((iova, len), page_size, bitmap) {
-            Ok(()) => Ok(reply),
+            Ok(chunks) => {
+                *cost += chunks;
+                Ok(reply)
+            }
             Err(why) => self.log_refused(why),
         }
     }
