@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -48,6 +49,8 @@ pub(super) struct Connection {
     /// Descriptors that came and no call has taken.
     fds: Vec<OwnedFd>,
     out: Vec<u8>,
+    /// What goes to many, after that: it and how much of it has gone.
+    shared: Option<(Arc<[u8]>, usize)>,
     /// Since when the client is to say something.
     since: Instant,
     /// Since when it is to read something.
@@ -86,6 +89,7 @@ impl Connection {
             }),
             fds: Vec::new(),
             out: Vec::new(),
+            shared: None,
             since: now,
             unread_since: now,
             calls: 0,
@@ -101,11 +105,11 @@ impl Connection {
 
     /// Whether it waits for the client to say something. Who does not read is not heard.
     pub fn wants_to_read(&self) -> bool {
-        self.out.is_empty() && !self.closing && !self.ended
+        !self.wants_to_write() && !self.closing && !self.ended
     }
 
     pub fn wants_to_write(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.shared.is_some()
     }
 
     /// The connection, for another protocol.
@@ -196,7 +200,7 @@ impl Connection {
 
     /// The next whole message, if there is one and the last reply was read.
     pub fn next(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Over> {
-        if !self.out.is_empty() || self.closing {
+        if self.wants_to_write() || self.closing {
             return Ok(None);
         }
         let next = self.messages.pop();
@@ -224,6 +228,16 @@ impl Connection {
         self.write(now)
     }
 
+    /// Tells the client, who has read all, what others are told too: it is kept once for all of them.
+    pub fn tell_all(&mut self, message: Arc<[u8]>, now: Instant) -> Result<(), Over> {
+        if message.len() > MAX_REPLY {
+            return Err(Over::NotTaken("there is more than a reply may have".into()));
+        }
+        self.unread_since = now;
+        self.shared = Some((message, 0));
+        self.write(now)
+    }
+
     /// Hears no more, and closes once all is read.
     pub fn close(&mut self) {
         self.closing = true;
@@ -231,27 +245,41 @@ impl Connection {
 
     /// Writes what there is, as far as the client reads.
     pub fn write(&mut self, now: Instant) -> Result<(), Over> {
-        let mut written = 0;
-        while written < self.out.len() {
-            match self.stream.write(&self.out[written..]) {
-                Ok(0) => return Err(Over::NotTaken("it takes nothing".into())),
-                Ok(n) => {
-                    written += n;
-                    self.unread_since = now;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_nothing(&error) => break,
-                Err(error) => return Err(Over::NotTaken(error.to_string())),
-            }
-        }
+        let mut written = self.write_from(&self.out)?;
         self.out.drain(..written);
-        if self.out.is_empty() {
+        if self.out.is_empty()
+            && let Some((message, gone)) = self.shared.take()
+        {
+            let more = self.write_from(&message[gone..])?;
+            let gone = gone + more;
+            self.shared = (gone < message.len()).then_some((message, gone));
+            written += more;
+        }
+        if written > 0 {
+            self.unread_since = now;
+        }
+        if !self.wants_to_write() {
             self.since = now;
             if self.closing {
                 return Err(Over::Said);
             }
         }
         Ok(())
+    }
+
+    /// As much as goes.
+    fn write_from(&self, bytes: &[u8]) -> Result<usize, Over> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match (&self.stream).write(&bytes[written..]) {
+                Ok(0) => return Err(Over::NotTaken("it takes nothing".into())),
+                Ok(n) => written += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_nothing(&error) => break,
+                Err(error) => return Err(Over::NotTaken(error.to_string())),
+            }
+        }
+        Ok(written)
     }
 }
 

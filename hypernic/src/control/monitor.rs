@@ -3,7 +3,8 @@
 //! Nothing in the daemon reports its changes here: the control thread looks, while somebody wants to know. So a change
 //! costs no worker anything, whoever listens, and a client that does not read costs one buffer of bounded size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control::{
@@ -20,6 +21,13 @@ use crate::report::Section;
 
 /// How often counters are read, if somebody wants to know of losses.
 const COUNTERS: Duration = Duration::from_secs(1);
+/// How often changes are looked for, while somebody is to be told of them; less often where a look takes long.
+const LOOK: Duration = Duration::from_millis(100);
+/// From one look to the next at least, whoever comes meanwhile.
+const LEAST: Duration = Duration::from_millis(20);
+/// And at least so many times what the last one took, up to this.
+const SHARE: u32 = 100;
+const LONGEST: Duration = Duration::from_secs(1);
 /// Reads in a row that find no more of a loss, until it has ended.
 const QUIET: u32 = 5;
 
@@ -30,9 +38,28 @@ pub(super) struct Watch {
     /// `None` before the first look.
     seen: Option<(BTreeMap<String, NicInfo>, BTreeMap<String, SwitchInfo>)>,
     losses: Losses,
+    /// When it began, and when the next one is due.
+    looked: Option<(Instant, Instant)>,
+    /// What is said since then, as it goes to every client.
+    said: HashMap<Said, Arc<[u8]>>,
+}
+
+/// One of the messages that follow a look.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Said {
+    /// All there is, to who has lost so many changes.
+    State(u64),
+    /// What has changed, losses of frames with it or not.
+    News(bool),
 }
 
 impl Watch {
+    /// When to look next: soon, where a client waits to be told what there is.
+    pub fn due(&self, new: bool) -> Option<Instant> {
+        let (at, next) = self.looked?;
+        Some(if new { next.min(at + LEAST) } else { next })
+    }
+
     /// Looks, and returns what has changed since the last time, in an order that makes sense.
     pub fn look(&mut self, host: &Host, losses: bool, now: Instant) -> Vec<Event> {
         // Without a name, there is nothing that could be unknown.
@@ -43,6 +70,7 @@ impl Watch {
         let by_name = |switch: SwitchInfo| (switch.config.name.clone(), switch);
         let switches = switches.unwrap_or_default().into_iter();
         let switches: BTreeMap<_, _> = switches.map(by_name).collect();
+        self.said.clear();
         let mut events = Vec::new();
         if let Some((old_nics, old_switches)) = &self.seen {
             compare(old_nics, &nics, &mut events, nic_changes);
@@ -53,12 +81,14 @@ impl Watch {
             self.losses.look(host, now, &mut events);
         }
         self.sequence += events.len() as u64;
+        let gap = (now.elapsed() * SHARE).clamp(LOOK, LONGEST);
+        self.looked = Some((now, now + gap));
         events
     }
 
     /// Tells a client that subscribes, as far as it reads.
     pub fn tell(
-        &self,
+        &mut self,
         client: &mut Connection,
         events: &[Event],
         now: Instant,
@@ -67,37 +97,44 @@ impl Watch {
             return Ok(());
         };
         let is_wanted = |event: &&Event| subscription.losses || !is_loss(event);
-        let wanted: Vec<_> = events.iter().filter(is_wanted).cloned().collect();
+        let wanted = events.iter().filter(is_wanted).count() as u64;
         if client.wants_to_write() {
-            subscription.lost += wanted.len() as u64;
+            subscription.lost += wanted;
             client.subscription = Some(subscription);
             return Ok(());
         }
-        let news = if subscription.begun && subscription.lost == 0 {
-            if wanted.is_empty() {
+        let (what, lost) = if subscription.begun && subscription.lost == 0 {
+            if wanted == 0 {
                 return Ok(());
             }
-            News {
-                sequence: self.sequence,
-                events: wanted,
-                ..News::default()
-            }
+            (Said::News(subscription.losses), 0)
         } else {
-            let lost = subscription.lost;
-            News {
-                sequence: self.sequence,
-                state: Some(self.everything()),
-                events: Vec::new(),
-                lost: (lost > 0).then_some(lost),
-            }
+            (Said::State(subscription.lost), subscription.lost)
         };
         client.subscription = Some(Subscription {
             begun: true,
             lost: 0,
             ..subscription
         });
-        let told = serde_json::to_value(news).unwrap_or_default();
-        client.tell(&reply(Ok(told), true), now)
+        let told = match self.said.get(&what) {
+            Some(told) => Arc::clone(told),
+            None => {
+                let news = News {
+                    sequence: self.sequence,
+                    state: matches!(what, Said::State(_)).then(|| self.everything()),
+                    events: match what {
+                        Said::State(_) => Vec::new(),
+                        Said::News(_) => events.iter().filter(is_wanted).cloned().collect(),
+                    },
+                    lost: (lost > 0).then_some(lost),
+                };
+                let news = serde_json::to_value(news).unwrap_or_default();
+                let told: Arc<[u8]> = reply(Ok(news), true).into();
+                self.said.insert(what, Arc::clone(&told));
+                told
+            }
+        };
+        client.tell_all(told, now)
     }
 
     fn everything(&self) -> Everything {

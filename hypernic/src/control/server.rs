@@ -33,8 +33,8 @@ const BREATH: Duration = Duration::from_millis(100);
 const MOST: usize = 64;
 /// Of those, clients that are told of changes are not counted; of them there may be so many.
 const MOST_SUBSCRIBERS: usize = 1024;
-/// How often changes are looked for, while somebody is to be told of them.
-const LOOK: Duration = Duration::from_millis(100);
+/// Clients that are let in at once.
+const IN_A_ROW: u32 = 32;
 
 /// The thread behind the socket. It ends when this is dropped.
 pub struct Server {
@@ -188,7 +188,7 @@ impl Room {
         self.lives.prune(&self.host);
         self.tell_changes();
         if waiting && !stopped {
-            self.accept();
+            (0..IN_A_ROW).take_while(|_| self.accept()).count();
         }
         Ok(!stopped)
     }
@@ -331,12 +331,13 @@ impl Room {
         }
         let new = subscriptions().any(|subscription| !subscription.begun);
         let now = Instant::now();
-        if !new && self.look_at.is_some_and(|at| at > now) {
+        self.look_at = self.watch.due(new);
+        if self.look_at.is_some_and(|at| at > now) {
             return;
         }
-        self.look_at = Some(now + LOOK);
         let losses = subscriptions().any(|subscription| subscription.losses);
         let events = self.watch.look(&self.host.read(), losses, now);
+        self.look_at = self.watch.due(false);
         let clients = std::mem::take(&mut self.clients);
         for mut client in clients {
             match self.watch.tell(&mut client, &events, now) {
@@ -376,15 +377,20 @@ impl Room {
         }
     }
 
-    fn accept(&mut self) {
+    /// Lets a client in. `false`: there is none.
+    fn accept(&mut self) -> bool {
         match self.listener.accept() {
-            Ok(Some(socket)) => self.welcome(socket),
+            Ok(Some(socket)) => {
+                self.welcome(socket);
+                return true;
+            }
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!("control: cannot accept a connection: {error}");
                 self.deaf_until = Some(Instant::now() + BREATH);
             }
         }
+        false
     }
 
     fn welcome(&mut self, socket: OwnedFd) {

@@ -435,8 +435,8 @@ impl Gathering {
 }
 
 impl Kept {
-    /// Takes packets as long as they are like the first.
-    #[inline(always)]
+    /// Takes packets as long as they are like the first. Not inlined: its loop needs all registers.
+    #[inline(never)]
     fn alike<'v, F: Format>(
         &mut self,
         view: &'v View<'_>,
