@@ -1,5 +1,7 @@
 //! What is added to a host that runs, in the words of a file and by its rules.
 
+use std::collections::HashMap;
+
 use registry::MODELS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +9,7 @@ use serde_json::Value;
 
 use super::check::SoFar;
 use super::raw::{Fault, RawNic, RawSwitch};
-use super::types::{HostConfig, NicConfig, SwitchConfig};
+use super::types::{HostConfig, NicConfig, Profile, SwitchConfig};
 use crate::spec::PortSpec;
 
 impl HostConfig {
@@ -15,17 +17,21 @@ impl HostConfig {
     ///
     /// # Errors
     /// A word that cannot be, or something that another NIC has: one line.
-    pub fn nic_beside(&self, words: &control::NicConfig) -> Result<NicConfig, String> {
+    pub fn nic_beside(self, words: &control::NicConfig) -> Result<NicConfig, String> {
         let raw: RawNic = of_words(words)?;
         let word = words.model.as_deref();
         let model = word.map_or(Ok(MODELS.default_model()), |word| MODELS.parse(word))?;
-        let locks = |nic: &str| match self.nics.iter().find(|other| other.name == nic) {
-            Some(other) => Some(other.mac_lock),
+        let profile = self.profile;
+        // Only who has many tenants pays for a list of all.
+        let all = self.nics.iter().filter(|_| profile != Profile::SingleTenant);
+        let locks: HashMap<_, _> = all.map(|nic| (nic.name.clone(), nic.mac_lock)).collect();
+        let locks = |nic: &str| match locks.get(nic) {
+            Some(lock) => Some(*lock),
             None => words.mac_lock,
         };
         let mut so_far = SoFar::of(self);
         let added = so_far.add_nic(raw, model, MODELS);
-        let applied = added.and_then(|()| self.profile.apply(&mut so_far.host, &locks));
+        let applied = added.and_then(|()| profile.apply(&mut so_far.host, &locks));
         applied.map_err(|Fault(_, message)| message)?;
         so_far.host.nics.pop().ok_or_else(nothing)
     }
@@ -39,7 +45,7 @@ impl HostConfig {
         let word = words.model.as_deref();
         let with_vfs = MODELS.with_vfs().unwrap_or(MODELS.default_model());
         let model = word.map_or(Ok(with_vfs), |word| MODELS.parse(word))?;
-        let mut so_far = SoFar::of(self);
+        let mut so_far = SoFar::of(self.clone());
         let added = so_far.add_nic(raw, model, MODELS);
         let applied = added.and_then(|()| self.apply_profile(&mut so_far.host));
         applied.map_err(|Fault(_, message)| message)?;
@@ -52,7 +58,7 @@ impl HostConfig {
     /// A word that cannot be: one line.
     pub fn switch_beside(&self, words: &control::SwitchConfig) -> Result<SwitchConfig, String> {
         let raw: RawSwitch = of_words(words)?;
-        let mut so_far = SoFar::of(self);
+        let mut so_far = SoFar::of(self.clone());
         let added = so_far.add_switch(raw);
         let applied = added.and_then(|()| self.apply_profile(&mut so_far.host));
         applied.map_err(|Fault(_, message)| message)?;
@@ -151,10 +157,10 @@ mod tests {
             let host = host(head);
             let whole = HostConfig::parse("h.toml".as_ref(), &format!("{head}{HOST}{file}"));
             let whole = whole.expect("good");
-            let added = host.nic_beside(&words).expect("can be");
+            let added = host.clone().nic_beside(&words).expect("can be");
             assert_eq!(added, whole.nics[1]);
             // And it is told in words that make the same again.
-            assert_eq!(host.nic_beside(&added.words()), Ok(added));
+            assert_eq!(host.clone().nic_beside(&added.words()), Ok(added));
         }
     }
 
@@ -189,7 +195,7 @@ mod tests {
             ),
             (with(|w| w.transport = Some("vhost-user".into())), "virtio"),
         ] {
-            let error = host.nic_beside(&words).expect_err(named);
+            let error = host.clone().nic_beside(&words).expect_err(named);
             assert!(error.contains(named), "{named}: {error}");
         }
         let switch = |name: &str, port: &str| control::SwitchConfig {

@@ -164,11 +164,8 @@ pub(super) struct SoFar {
 
 impl SoFar {
     /// All that a host has, which more must differ from.
-    pub(super) fn of(host: &HostConfig) -> Self {
-        let mut so_far = SoFar {
-            host: host.clone(),
-            ..SoFar::default()
-        };
+    pub(super) fn of(host: HostConfig) -> Self {
+        let mut so_far = SoFar::default();
         for switch in &host.switches {
             so_far.switches.insert(switch.name.clone());
         }
@@ -184,7 +181,7 @@ impl SoFar {
             let _ = so_far.taken.socket(&nic.socket, &nic.name, 0);
             let _ = so_far.taken.mac(nic.mac, &nic.name, 0);
         }
-        so_far
+        SoFar { host, ..so_far }
     }
 
     pub(super) fn add_switch(&mut self, raw: RawSwitch) -> Result<(), Fault> {

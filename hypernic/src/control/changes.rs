@@ -134,10 +134,10 @@ pub(super) fn told(host: &Host, terms: &Terms, changed: bool) -> Changed {
 
 pub(super) fn add_nic(host: &mut Host, call: &NicAdd) -> Outcome {
     let (words, is) = (&call.nic, host.as_is());
-    let there = is.nics.iter().find(|nic| nic.name == words.name);
+    let there = is.nics.iter().find(|nic| nic.name == words.name).cloned();
     let beside = match there {
-        Some(_) => Cow::Owned(is.without_nic(&words.name)),
-        None => Cow::Borrowed(&is),
+        Some(_) => is.without_nic(&words.name),
+        None => is,
     };
     let wanted = beside.nic_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {

@@ -81,8 +81,7 @@ impl Watch {
             self.losses.look(host, now, &mut events);
         }
         self.sequence += events.len() as u64;
-        let gap = (now.elapsed() * SHARE).clamp(LOOK, LONGEST);
-        self.looked = Some((now, now + gap));
+        self.looked = Some((now, now + gap(now.elapsed())));
         events
     }
 
@@ -146,6 +145,11 @@ impl Watch {
             switches: switches.values().cloned().collect(),
         }
     }
+}
+
+/// From a look that has taken so long to the next.
+fn gap(took: Duration) -> Duration {
+    (took * SHARE).clamp(LOOK, LONGEST)
 }
 
 fn is_loss(event: &Event) -> bool {
@@ -340,6 +344,17 @@ mod tests {
             name: "lan/a".into(),
             values: vec![("drop_storm", value), ("rx_frames", value)],
         }]
+    }
+
+    #[test]
+    fn looks_that_take_long_come_seldom_and_who_comes_waits_for_the_next_only_a_little() {
+        let took = [0, 1, 3, 500].map(Duration::from_millis);
+        assert_eq!(took.map(gap), [100, 100, 300, 1000].map(Duration::from_millis));
+        let (mut watch, at) = (Watch::default(), Instant::now());
+        assert_eq!(watch.due(false), None, "at once");
+        watch.looked = Some((at, at + gap(took[3])));
+        assert_eq!(watch.due(false), Some(at + LONGEST));
+        assert_eq!(watch.due(true), Some(at + LEAST));
     }
 
     #[test]
