@@ -91,6 +91,8 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
             .collect::<Result<_>>()?;
         let mut readers = Vec::new();
         for stream in subscribers.iter().skip(SUBSCRIBERS / 2) {
+            // What there is, which each is told first, is not what it costs to be told of changes.
+            all_there_is(stream)?;
             stream.set_nonblocking(true).map_err(refused)?;
             readers.push(stream);
         }
@@ -174,6 +176,18 @@ fn subscribe(control: &Path) -> Result<UnixStream> {
     let call = b"{\"method\":\"io.hypernic.Monitor.Subscribe\",\"more\":true}\0";
     stream.write_all(call).map_err(refused)?;
     Ok(stream)
+}
+
+/// Reads the first message, to its end.
+fn all_there_is(mut stream: &UnixStream) -> Result<()> {
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match stream.read(&mut part).map_err(refused)? {
+            0 => return Err(refused("a subscriber was let go")),
+            n if part[n - 1] == 0 => return Ok(()),
+            _ => {}
+        }
+    }
 }
 
 /// Processor seconds of the daemon's control thread.

@@ -9,6 +9,11 @@ use serde_json::Value;
 pub trait Idl {
     /// Its name, or a form of a type that has one.
     fn idl() -> String;
+
+    /// It is not there, and nothing is said of it.
+    fn is_absent(&self) -> bool {
+        false
+    }
 }
 
 /// A type with a definition of its own.
@@ -56,6 +61,10 @@ impl<T: Idl> Idl for Option<T> {
     fn idl() -> String {
         format!("?{}", T::idl())
     }
+
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
 }
 
 impl<T: Idl> Idl for BTreeMap<String, T> {
@@ -93,7 +102,11 @@ macro_rules! records {
     ($($way:ident $(#[doc = $doc:literal])* $name:ident { $($(#[doc = $about:literal])* $field:ident: $type:ty,)* })*) => {$(
         $crate::idl::record! { $way
             $(#[doc = $doc])*
-            pub struct $name { $($(#[doc = $about])* pub $field: $type,)* }
+            pub struct $name { $(
+                $(#[doc = $about])*
+                #[serde(skip_serializing_if = "crate::idl::Idl::is_absent")]
+                pub $field: $type,
+            )* }
         }
 
         impl $crate::idl::Idl for $name {

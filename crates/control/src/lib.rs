@@ -28,8 +28,8 @@ pub use api::{Call, INTERFACES, Interface, Method, Role};
 pub use client::{AskError, Client, PATIENCE, ask};
 pub use failure::Failure;
 pub use message::{
-    MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, reply,
-    without_nulls,
+    MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, refusal,
+    reply, without_nulls,
 };
 pub use types::chip::*;
 pub use types::config::*;

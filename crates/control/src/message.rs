@@ -74,21 +74,26 @@ impl Request {
     }
 }
 
-/// A reply, as it goes over the socket.
-pub fn reply(result: Result<Value, Failure>, continues: bool) -> Vec<u8> {
-    let mut reply = match result {
-        // Moved: it may be long.
-        Ok(parameters) => Value::Object(
-            [("parameters".to_owned(), parameters)]
-                .into_iter()
-                .collect(),
-        ),
-        Err(failure) => serde_json::to_value(failure).unwrap_or_default(),
-    };
-    if continues {
-        reply["continues"] = Value::Bool(true);
+/// What was asked for, as it goes over the socket. It may be long, and is written in one pass.
+pub fn reply(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Reply<'a, T> {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        continues: bool,
+        parameters: &'a T,
     }
-    ended(reply)
+    let reply = Reply {
+        continues,
+        parameters,
+    };
+    let mut bytes = serde_json::to_vec(&reply).unwrap_or_default();
+    bytes.push(0);
+    bytes
+}
+
+/// Why it was not done, as it goes over the socket.
+pub fn refusal(failure: Failure) -> Vec<u8> {
+    ended(serde_json::to_value(failure).unwrap_or_default())
 }
 
 /// Bytes that stand for a value, without what is absent, and the NUL behind it.

@@ -85,16 +85,25 @@ fn unknown_words_are_refused_by_name() {
 #[test]
 fn a_reply_is_parameters_or_a_named_error() {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    let told = json!({"changed": true, "why": null, "all": [{"a": null}]});
-    let done = text(reply(Ok(told), false));
-    assert_eq!(done, "{\"parameters\":{\"all\":[{}],\"changed\":true}}\0");
+    let told = PortInfo {
+        switch: "lan".into(),
+        ..PortInfo::default()
+    };
+    let done = text(reply(&told, true));
+    assert!(
+        done.starts_with("{\"continues\":true,\"parameters\":{\"switch\":\"lan\",")
+            && done.ends_with("}}\0"),
+        "{done}"
+    );
+    assert!(!done.contains("null"), "what is absent is not said: {done}");
+    assert!(!text(reply(&told, false)).contains("continues"));
     let unknown = Failure::unknown("NIC", "n\n9", ["n0", "n1"]);
-    let refused = text(reply(Err(unknown.clone()), true));
+    let refused = text(refusal(unknown.clone()));
     assert!(
         refused.contains("\"error\":\"io.hypernic.Control.Unknown\""),
         "{refused}"
     );
-    assert!(refused.contains("\"continues\":true") && refused.ends_with('\0'));
+    assert!(refused.ends_with('\0'));
     let message = unknown.to_string();
     assert!(
         message.contains("there is: n0, n1") && !message.contains('\n'),

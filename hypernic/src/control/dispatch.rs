@@ -8,7 +8,7 @@ use control::{
 };
 use parking_lot::RwLock;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::changes::{Terms, terms};
 use super::rises::Rises;
@@ -30,8 +30,8 @@ pub(super) struct Subject<'a> {
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
 
-fn told(reply: impl Serialize) -> Result<Value, Failure> {
-    serde_json::to_value(reply).map_err(|error| Failure::failed(error.to_string()))
+fn told(reply: impl Serialize) -> Result<Box<RawValue>, Failure> {
+    to_raw_value(&reply).map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// A change of the host, on its call's terms.
@@ -64,7 +64,7 @@ macro_rules! act {
 
 impl Subject<'_> {
     /// Does what is asked, if the role allows it.
-    pub fn carry_out(&self, call: &Call, role: Role) -> Result<Value, Failure> {
+    pub fn carry_out(&self, call: &Call, role: Role) -> Result<Box<RawValue>, Failure> {
         allowed(call, role)?;
         let host = self.host;
         match call {
@@ -147,7 +147,7 @@ pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     })
 }
 
-fn done(result: Result<(), Error>) -> Result<Value, Failure> {
+fn done(result: Result<(), Error>) -> Result<Box<RawValue>, Failure> {
     result.map_err(|error| Failure::invalid(error.to_string()))?;
     told(Done {})
 }

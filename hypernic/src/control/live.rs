@@ -177,8 +177,7 @@ impl Lives {
         let os = |error: io::Error| Failure::failed(format!("cannot capture: {error}"));
         let stream = client.hand_over().map_err(os)?;
         // The reply goes the way of the frames: who reads it knows that the next one is captured.
-        let told = serde_json::to_value(CaptureStarted {}).unwrap_or_default();
-        let told = reply(Ok(told), false);
+        let told = reply(&CaptureStarted {}, false);
         stream.set_nonblocking(false).map_err(os)?;
         stream.set_write_timeout(Some(LOOK)).map_err(os)?;
         let over = Arc::<AtomicBool>::default();

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// From one look to the next at least, whoever comes meanwhile.
 const LEAST: Duration = Duration::from_millis(20);
 /// And at least so many times what the last one took, up to this.
-const SHARE: u32 = 100;
+const SHARE: u32 = 200;
 const LONGEST: Duration = Duration::from_secs(1);
 /// Reads in a row that find no more of a loss, until it has ended.
 const QUIET: u32 = 5;
@@ -127,8 +127,7 @@ impl Watch {
                     },
                     lost: (lost > 0).then_some(lost),
                 };
-                let news = serde_json::to_value(news).unwrap_or_default();
-                let told: Arc<[u8]> = reply(Ok(news), true).into();
+                let told: Arc<[u8]> = reply(&news, true).into();
                 self.said.insert(what, Arc::clone(&told));
                 told
             }
@@ -349,7 +348,7 @@ mod tests {
     #[test]
     fn looks_that_take_long_come_seldom_and_who_comes_waits_for_the_next_only_a_little() {
         let took = [0, 1, 3, 500].map(Duration::from_millis);
-        assert_eq!(took.map(gap), [100, 100, 300, 1000].map(Duration::from_millis));
+        assert_eq!(took.map(gap), [100, 200, 600, 1000].map(Duration::from_millis));
         let (mut watch, at) = (Watch::default(), Instant::now());
         assert_eq!(watch.due(false), None, "at once");
         watch.looked = Some((at, at + gap(took[3])));

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{Call, Failure, Method, Request, Role, Subscribe, reply};
+use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply};
 use parking_lot::RwLock;
+use serde_json::value::RawValue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vfio_user::{EventFd, Listener};
 
@@ -232,7 +233,7 @@ impl Room {
                 self.refused(client.caller, "?", &failure);
                 // What follows would be understood no better.
                 client.close();
-                return client.tell(&reply(Err(failure), false), now);
+                return client.tell(&refusal(failure), now);
             }
         };
         let caller = client.caller;
@@ -262,7 +263,11 @@ impl Room {
         if request.oneway {
             return Ok(());
         }
-        client.tell(&reply(result, false), Instant::now())
+        let told = match result {
+            Ok(told) => reply(&told, false),
+            Err(failure) => refusal(failure),
+        };
+        client.tell(&told, Instant::now())
     }
 
     fn carry_out(
@@ -270,7 +275,7 @@ impl Room {
         request: &Request,
         caller: Caller,
         fds: Vec<OwnedFd>,
-    ) -> Result<serde_json::Value, Failure> {
+    ) -> Result<Box<RawValue>, Failure> {
         let mut call = Call::parse(&request.method, request.parameters.clone())?;
         let mut handed = Handed::of(fds);
         handed.name(&mut call)?;
@@ -422,7 +427,7 @@ impl Room {
                         .into(),
             };
             // It is not waited for: what does not fit into an empty socket is lost.
-            let _ = client.tell(&reply(Err(failure), false), now);
+            let _ = client.tell(&refusal(failure), now);
             return;
         }
         let subscribed = |client: &Connection| client.subscription.is_some();
