@@ -274,7 +274,13 @@ struct Paired {
 }
 
 impl Paired {
-    fn start(options: &Options, rig: &Rig, ports: usize, vms: [usize; 2], ring: u32) -> Result<Self> {
+    fn start(
+        options: &Options,
+        rig: &Rig,
+        ports: usize,
+        vms: [usize; 2],
+        ring: u32,
+    ) -> Result<Self> {
         let kinds = PV.iter().filter_map(|(kind, _)| *kind);
         let fleet = |kind| {
             let plan = Plan {
@@ -296,7 +302,8 @@ impl Paired {
 
 /// A column for each of [`PV`], of something that has a name.
 fn beside(what: &str) -> impl Iterator<Item = Column> {
-    PV.iter().map(move |(_, kind)| Column::new(format!("{kind}{what}")))
+    PV.iter()
+        .map(move |(_, kind)| Column::new(format!("{kind}{what}")))
 }
 
 fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Paravirtual> {

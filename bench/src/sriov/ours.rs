@@ -156,7 +156,11 @@ impl Ours {
             };
             let ram = bus.area(part).map_err(by_bus)?;
             let ring = Ring::new(ram, part.iova, size, fills(queue));
-            let vector = if queue == RX { VECTOR as u16 } else { NO_VECTOR };
+            let vector = if queue == RX {
+                VECTOR as u16
+            } else {
+                NO_VECTOR
+            };
             let mut registers = Registers(&mut bus);
             registers.set(common::QUEUE_SELECT, &queue.to_le_bytes())?;
             registers.set(common::QUEUE_SIZE, &size.to_le_bytes())?;
@@ -175,7 +179,9 @@ impl Ours {
         let (rx, tx) = (ring(RX)?, ring(TX)?);
         let up = Registers(&mut bus).status(agreed | status::DRIVER_OK)?;
         if up & status::NEEDS_RESET != 0 {
-            return Err(Error::Usage("virtio-net does not like our rings".to_owned()));
+            return Err(Error::Usage(
+                "virtio-net does not like our rings".to_owned(),
+            ));
         }
         let ours = Self::begin(rx, tx, Line::Vfio(Box::new(bus)))?;
         Ok((ours, mac))

@@ -222,12 +222,7 @@ mod tests {
     fn rings(ram: &SharedMem) -> Rings {
         let half = Ring::bytes(8).next_multiple_of(PAGE);
         let ring = |at: usize, fills| {
-            Ring::new(
-                ram.area(at, Ring::bytes(8)),
-                0x1000 + at as u64,
-                8,
-                fills,
-            )
+            Ring::new(ram.area(at, Ring::bytes(8)), 0x1000 + at as u64, 8, fills)
         };
         Rings::new(ring(0, Fills::Device), ring(half, Fills::Driver))
     }

@@ -127,9 +127,7 @@ impl Vm {
         if !asked {
             return Ok(());
         }
-        let rung = self
-            .qtest
-            .port_post(PORTS + reg::NOTIFY, 2, queue.into());
+        let rung = self.qtest.port_post(PORTS + reg::NOTIFY, 2, queue.into());
         rung.map_err(Error::io("ring a queue"))
     }
 
