@@ -6,9 +6,11 @@ mod bridges;
 mod fleet;
 mod guests;
 mod machine;
+mod ours;
 mod page;
 mod peer_page;
 mod plan;
+mod split;
 mod sums;
 mod virtio;
 
@@ -21,7 +23,7 @@ use self::fleet::{Fleet, Paced, Plan, Policy};
 use self::machine::VmNic;
 use self::plan::{
     AGGREGATE, AWAKE, BEYOND, COUNTS, FEW, FULL, INSIDE, Interrupts, LINE, LOADS, MASKINGS,
-    MESSAGES, PAIRS, POLICIES, PORTS, Paravirtual, RINGS, SHARES, Scale, TICKS,
+    MESSAGES, PAIRS, POLICIES, PORTS, PV, Paravirtual, RINGS, SHARES, Scale, TICKS,
 };
 use self::sums::APPLICATION;
 use crate::error::Result;
@@ -51,7 +53,7 @@ pub fn estimate(options: &Options) -> f64 {
     let interrupts = wants("interrupts", 2.0 + rounds * samples as f64 * each);
     let pairs = wants("pairs", 1.0 + rounds * 2.0 * PAIRS.len() as f64 * each);
     let cases = COUNTS.len() * SHARES.len() + MESSAGES.len();
-    let pv = wants("pv", 45.0 + rounds * 2.0 * cases as f64 * each);
+    let pv = wants("pv", 60.0 + rounds * (PV.len() * cases) as f64 * each);
     scale + interrupts + pairs + pv + wants("guests", guests::estimate(options))
 }
 
@@ -265,55 +267,80 @@ fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Colu
     Ok([times, columns])
 }
 
+/// Everything that [`PV`] compares, with VMs of its own.
+struct Paired {
+    ours: Vec<Fleet>,
+    qemus: Bridges,
+}
+
+impl Paired {
+    fn start(
+        options: &Options,
+        rig: &Rig,
+        ports: usize,
+        vms: [usize; 2],
+        ring: u32,
+    ) -> Result<Self> {
+        let kinds = PV.iter().filter_map(|(kind, _)| *kind);
+        let fleet = |kind| {
+            let plan = Plan {
+                kind,
+                ports,
+                vms: vms[0],
+                ring,
+                longest: FULL as usize,
+                awake: 0,
+            };
+            Fleet::start(options, plan)
+        };
+        Ok(Self {
+            ours: kinds.map(fleet).collect::<Result<_>>()?,
+            qemus: Bridges::start(rig, ports, vms[1])?,
+        })
+    }
+}
+
+/// A column for each of [`PV`], of something that has a name.
+fn beside(what: &str) -> impl Iterator<Item = Column> {
+    PV.iter()
+        .map(move |(_, kind)| Column::new(format!("{kind}{what}")))
+}
+
 fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Paravirtual> {
     let rig = Rig::prepare().map_err(rig::Error::from)?;
-    let fleet = |ports, vms, ring| {
-        let plan = Plan {
-            kind: VmNic::Vf,
-            ports,
-            vms,
-            ring,
-            longest: FULL as usize,
-            awake: 0,
-        };
-        Fleet::start(options, plan)
-    };
-    let kinds = ["VF", "virtio-net"];
     let mut between = Vec::new();
     for size in MESSAGES {
-        between.extend(kinds.map(|kind| Column::new(format!("{kind}, {size}"))));
+        between.extend(beside(&format!(", {size}")));
     }
-    let mut vfs = fleet(1, 1, RINGS[1])?;
-    let mut peers = Bridges::start(&rig, 1, 2)?;
+    // One end of a fleet is the port's sender, which the bridges have beside their VMs.
+    let mut pair = Paired::start(options, &rig, 1, [1, 2], RINGS[1])?;
     eprint!("  VM to VM, VF and virtio-net");
     in_turns(quiet, options.rounds(), &mut between, |i| {
-        let size = MESSAGES[i / 2];
-        match i % 2 {
-            0 => vfs.flat_out(1, 32, size, seconds(options)),
-            _ => peers.between(32, size, seconds(options)),
+        let (size, kind) = (MESSAGES[i / PV.len()], i % PV.len());
+        match pair.ours.get_mut(kind) {
+            Some(fleet) => fleet.flat_out(1, 32, size, seconds(options)),
+            None => pair.qemus.between(32, size, seconds(options)),
         }
     })?;
-    drop(vfs);
-    drop(peers);
+    drop(pair);
     let most = COUNTS[COUNTS.len() - 1] / PORTS;
-    let mut vfs = fleet(PORTS, most, RINGS[0])?;
-    let mut peers = Bridges::start(&rig, PORTS, most)?;
-    eprintln!("\n  {} VMs on virtio-net are up", peers.count());
+    let mut all = Paired::start(options, &rig, PORTS, [most; 2], RINGS[0])?;
+    eprintln!("\n  {} VMs on QEMU's virtio-net are up", all.qemus.count());
     let mut scale = Vec::new();
     for share in SHARES {
         for count in COUNTS {
-            let name = |kind| Column::new(format!("{kind} {count}, {share} of the load"));
-            scale.extend(kinds.map(name));
+            scale.extend(beside(&format!(" {count}, {share} of the load")));
         }
     }
     eprint!("  fixed load, VFs and virtio-nets");
     in_turns(quiet, options.rounds(), &mut scale, |i| {
+        let (kind, case) = (i % PV.len(), i / PV.len());
         let (pps, active) = (
-            AGGREGATE * SHARES[i / 2 / COUNTS.len()],
-            COUNTS[i / 2 % COUNTS.len()],
+            AGGREGATE * SHARES[case / COUNTS.len()],
+            COUNTS[case % COUNTS.len()],
         );
-        match i % 2 {
-            0 => vfs.paced(Paced {
+        match all.ours.get_mut(kind) {
+            Some(fleet) => fleet.paced(Paced {
                 active,
                 pps,
                 size: FULL,
@@ -323,7 +350,7 @@ fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Par
                 buffers: u32::MAX,
                 seconds: seconds(options),
             }),
-            _ => peers.paced(active, pps, TICKS[0], seconds(options)),
+            None => all.qemus.paced(active, pps, TICKS[0], seconds(options)),
         }
     })?;
     eprintln!();

@@ -24,6 +24,7 @@ pub fn frames(data: &[u8]) {
         tso6: setup & 16 != 0,
         uso4: setup & 8 != 0,
         uso6: setup & 16 != 0,
+        ecn: setup & 128 != 0,
         vlan: setup & 32 != 0,
     };
     let raw = setup & 64 != 0;

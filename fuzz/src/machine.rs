@@ -404,6 +404,7 @@ impl Machine {
             tso6: bits & 4 != 0,
             uso4: bits & 16 != 0,
             uso6: bits & 32 != 0,
+            ecn: bits & 2 != 0,
             vlan: bits & 8 != 0,
         };
         *self.wire.caps.lock().unwrap_or_else(|e| e.into_inner()) = caps;

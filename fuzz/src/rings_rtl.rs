@@ -272,6 +272,7 @@ impl Guest {
             csum: bits & 1 != 0,
             tso4: bits & 2 != 0,
             tso6: bits & 4 != 0,
+            ecn: bits & 2 != 0,
             vlan: bits & 8 != 0,
             ..Caps::NONE
         };

@@ -45,6 +45,7 @@ pub fn tap_headers(data: &[u8]) {
         tso6: bits & 4 != 0,
         uso4: bits & 16 != 0,
         uso6: bits & 32 != 0,
+        ecn: bits & 2 != 0,
         vlan: bits & 8 != 0,
     };
     to.unlimit();

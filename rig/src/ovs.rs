@@ -166,19 +166,35 @@ impl Ovs {
     /// When it says no.
     pub fn add_port(&self, name: &str, number: usize) -> Result<()> {
         let socket = format!("options:vhost-server-path={}", self.path(name).display());
+        self.add(name, number, &["type=dpdkvhostuserclient", &socket])
+    }
+
+    /// Adds a port with this number, which listens at a socket of its name in the switch's folder.
+    ///
+    /// # Errors
+    /// When it says no.
+    pub fn add_listening_port(&self, name: &str, number: usize) -> Result<()> {
+        self.add(name, number, &["type=dpdkvhostuser"])
+    }
+
+    fn add(&self, name: &str, number: usize, what: &[&str]) -> Result<()> {
         let number = format!("ofport_request={number}");
-        self.set(&[
-            "add-port",
-            "b",
-            name,
-            "--",
-            "set",
-            "Interface",
-            name,
-            "type=dpdkvhostuserclient",
-            &socket,
-            &number,
-        ])?;
+        let words = ["add-port", "b", name, "--", "set", "Interface", name];
+        self.set(&[&words, what, &[number.as_str()]].concat())?;
+        Ok(())
+    }
+
+    /// Kills the switch and starts it again. Bridge and ports are as they were; flows are gone ([`Ovs::join`]). Ports
+    /// that listen leave their sockets behind, which `meanwhile` may remove.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
+        self.switch.kill();
+        meanwhile();
+        self.switch = start_switch(&self.root, &self.dir)?;
+        // It answers when it has its configuration.
+        self.set(&["set", "Open_vSwitch", ".", "external_ids:again=yes"])?;
         Ok(())
     }
 

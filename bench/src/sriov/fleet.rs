@@ -14,6 +14,7 @@ use rustix::time::{
 use serde_json::json;
 
 use super::machine::{Machine, VmNic, gone};
+use super::ours::Ours;
 use super::sums::{adaptive, gap};
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Traffic, config, delta, mac};
@@ -102,7 +103,12 @@ fn file(dir: &Path, plan: Plan) -> String {
                      vf-socket-path = {path:?}\nport = \"null\"\nbusy-poll-us = {awake}\n"
                 );
             }
-            VmNic::E1000 => {
+            kind => {
+                let model = match kind {
+                    VmNic::Virtio => "model = \"virtio-net\"\n",
+                    VmNic::Vhost => "model = \"virtio-net\"\ntransport = \"vhost-user\"\n",
+                    _ => "",
+                };
                 let _ = write!(text, "[[switch]]\nname = \"p{port}\"\nports = [\"null\"]\n");
                 for number in 0..=plan.vms {
                     let path = socket(&number.to_string());
@@ -112,7 +118,7 @@ fn file(dir: &Path, plan: Plan) -> String {
                         text,
                         "[[nic]]\nname = \"p{port}n{number}\"\nsocket-path = {path:?}\n\
                          mac = \"{}\"\nport = \"switch:p{port}\"\nmoderation = \"fixed:2000\"\n\
-                         busy-poll-us = {awake}\n",
+                         busy-poll-us = {awake}\n{model}",
                         mac.join(":")
                     );
                 }
@@ -125,8 +131,17 @@ fn file(dir: &Path, plan: Plan) -> String {
 fn up(fabric: &Fabric, plan: Plan, port: usize, number: usize) -> Result<Machine> {
     let path = fabric.dir().join(format!("p{port}-{number}.sock"));
     let refused = |what: String| Error::Usage(format!("VM {number} of port {port}: {what}"));
+    let size = plan.ring as u16;
+    if plan.kind == VmNic::Vhost {
+        let ours = Ours::over_vhost(&path, size)?;
+        return Machine::ours(ours, mac(port * (plan.vms + 1) + number));
+    }
     let bus = SocketBus::connect(path).map_err(|e| refused(e.to_string()))?;
     match plan.kind {
+        VmNic::Virtio | VmNic::Vhost => {
+            let (ours, mac) = Ours::over_vfio(bus, size)?;
+            Machine::ours(ours, mac)
+        }
         VmNic::Vf => Machine::vf(Poll::new(bus, plan.ring).map_err(gone)?),
         VmNic::E1000 => {
             let setup = config(Traffic::Plain(plan.longest), plan.ring);

@@ -7,6 +7,7 @@ use drivers::{Bus, Costs, SocketBus};
 use vfio_user::EventFd;
 use vfio_user::codec::irq;
 
+use super::ours::Ours;
 use crate::error::{Error, Result};
 use crate::fabric::{Guest, driver};
 
@@ -17,6 +18,10 @@ pub enum VmNic {
     Vf,
     /// An 82540EM.
     E1000,
+    /// A virtio-net over vfio-user.
+    Virtio,
+    /// A virtio-net over vhost-user.
+    Vhost,
 }
 
 impl VmNic {
@@ -25,6 +30,8 @@ impl VmNic {
         match self {
             Self::Vf => "VF",
             Self::E1000 => "e1000",
+            Self::Virtio => "virtio-net over vfio-user",
+            Self::Vhost => "virtio-net over vhost-user",
         }
     }
 }
@@ -32,6 +39,7 @@ impl VmNic {
 enum Nic {
     Vf(Box<Poll<SocketBus>>),
     E1000(Box<Guest>),
+    Ours(Box<Ours>),
 }
 
 /// A VM.
@@ -81,6 +89,14 @@ impl Machine {
         Self::new(Nic::E1000(Box::new(guest)), mac)
     }
 
+    /// With a virtio-net that is up.
+    ///
+    /// # Errors
+    /// When this process has no descriptor left.
+    pub fn ours(ours: Ours, mac: [u8; 6]) -> Result<Self> {
+        Self::new(Nic::Ours(Box::new(ours)), mac)
+    }
+
     fn new(nic: Nic, mac: [u8; 6]) -> Result<Self> {
         Ok(Self {
             nic,
@@ -102,6 +118,7 @@ impl Machine {
         match &mut self.nic {
             Nic::Vf(poll) => poll.costs(),
             Nic::E1000(guest) => guest.costs(),
+            Nic::Ours(ours) => ours.costs(),
         }
     }
 
@@ -110,6 +127,7 @@ impl Machine {
         match &mut self.nic {
             Nic::Vf(poll) => poll.prepare(frame),
             Nic::E1000(guest) => guest.prepare(|_, buffer| buffer.write(0, frame)),
+            Nic::Ours(ours) => ours.prepare(frame),
         }
     }
 
@@ -128,6 +146,7 @@ impl Machine {
                     TxFrame::plain(len)
                 })
                 .map_err(driver),
+            Nic::Ours(ours) => ours.send(most, len, to),
         }
     }
 
@@ -140,11 +159,12 @@ impl Machine {
         match &mut self.nic {
             Nic::Vf(poll) => poll.receive(most).map_err(gone),
             Nic::E1000(guest) => guest.receive(most, |_| {}).map_err(driver),
+            Nic::Ours(ours) => ours.receive(most),
         }
     }
 
     /// Has received frames interrupt, at most every `gap` microseconds where the driver says so: an
-    /// e1000 here is told by its daemon.
+    /// e1000 and a virtio-net here are told by their daemon.
     ///
     /// # Errors
     /// When the device is gone.
@@ -161,6 +181,7 @@ impl Machine {
                 }
                 guest.driver().write(regs::IMS, CAUSES).map_err(driver)
             }
+            Nic::Ours(ours) => ours.interrupt(&self.event),
         }
     }
 
@@ -171,7 +192,7 @@ impl Machine {
     pub fn set_gap(&mut self, gap: u32) -> Result<()> {
         match &mut self.nic {
             Nic::Vf(poll) => poll.set_gap(gap).map_err(gone),
-            Nic::E1000(_) => Ok(()),
+            Nic::E1000(_) | Nic::Ours(_) => Ok(()),
         }
     }
 
@@ -201,6 +222,7 @@ impl Machine {
                 guest.driver().write(regs::IMS, CAUSES).map_err(driver)?;
                 came
             }
+            Nic::Ours(ours) => ours.handle(most)?,
         };
         self.fresh += came;
         Ok(came)
@@ -219,6 +241,7 @@ impl Machine {
                 let bus = guest.driver().bus_mut();
                 bus.unmask_irq().map_err(|e| driver(e.into()))?;
             }
+            Nic::Ours(ours) => ours.quiet(),
         }
         self.event.take();
         Ok(())

@@ -1,8 +1,8 @@
-//! What the page says of VFs beside QEMU's virtio-net, played and in real guests.
+//! What the page says of VFs beside virtio-nets, ours and QEMU's, played and in real guests.
 
 use super::guests::{ACTIVE, Guests, MEGABITS, MESSAGES as WRITES, PARTIES};
 use super::page::{json, raw};
-use super::plan::{COUNTS, MESSAGES, PORTS, Paravirtual, RINGS, SHARES};
+use super::plan::{COUNTS, MESSAGES, PORTS, PV, Paravirtual, QEMUS, RINGS, SHARES};
 use super::sums::{slope, spread};
 use crate::error::Error;
 use crate::page::Page;
@@ -22,56 +22,53 @@ fn percent(part: f64) -> String {
 
 /// Figures 13, 16 and 17.
 pub fn paravirtual(page: &mut Page, figures: &Paravirtual) {
-    page.heading("VFs beside a paravirtualized NIC");
+    page.heading("VFs beside paravirtualized NICs");
     page.text(&format!(
-        "The paravirtualized NIC is QEMU's virtio-net ({}), a QEMU for each VM, on TAPs and a kernel bridge for each port. A \
-         driver of our own plays its VMs too: QEMU's machines have no processor (`-accel qtest`), this program maps their \
-         memory and drives the rings, and rings QEMU by qtest's socket where the ring asks for it. All QEMUs are on the \
-         processor that is otherwise the daemon's; VMs, senders and, as they work in the senders' time, bridges are on the \
-         other. VMs of virtio-net are never interrupted but look every 500 us, which costs QEMU nothing, where VFs \
-         interrupt and their VMs sleep: that is in virtio-net's favour. Frames are as a cable has them, so there is no \
-         segmentation offload.",
+        "The paravirtualized NICs are our virtio-net, over vfio-user and over vhost-user, whose VMs are connected to the same \
+         kind of daemon as those with VFs, on a switch of it for each port; and QEMU's virtio-net ({}), a QEMU for each VM, on \
+         TAPs and a kernel bridge for each port. A driver of our own plays all VMs. Every virtio-net has one pair of split \
+         rings, and frames are as a cable has them, so there is no segmentation offload. QEMU's machines have no processor \
+         (`-accel qtest`): this program maps their memory and drives the rings, and rings QEMU by qtest's socket where the \
+         ring asks for it. The daemon, or all QEMUs, are on one processor; VMs, senders and, as they work in the senders' \
+         time, bridges are on the other. VMs of QEMU's are never interrupted but look every 500 us, which costs QEMU \
+         nothing, where VMs of ours sleep until the NIC calls (VFs at most every 500 us by their driver, virtio-nets by \
+         `moderation = \"fixed:2000\"`): that is in favour of QEMU's.",
         figures.qemu
     ));
     page.heading("Between two VMs, VF and virtio-net (figures 12 and 13)");
     page.text(&format!(
-        "As fast as it goes, bursts of 32. VFs have rings of {}, as virtio-net has. *Per core* is of the processor time of \
-         the daemon, and of both QEMUs. The paper: 2.8 Gbit/s by SR-IOV, 4.3 Gbit/s paravirtualized, and more throughput \
-         for each processor by SR-IOV.",
+        "As fast as it goes, bursts of 32. Rings have {}. *Per core* is of the processor time of the daemon, and of both QEMUs. \
+         The paper: 2.8 Gbit/s by SR-IOV, 4.3 Gbit/s paravirtualized, and more throughput for each processor by SR-IOV.",
         RINGS[1]
     ));
     let mut rows = Vec::new();
-    for (i, size) in MESSAGES.into_iter().enumerate() {
-        let (vf, peer) = (&figures.between[2 * i], &figures.between[2 * i + 1]);
+    for (i, column) in figures.between.iter().enumerate() {
+        let first = &figures.between[i - i % PV.len()];
         rows.push(vec![
-            size.to_string(),
-            vf.words(),
-            peer.words(),
-            vf.ratio_words(peer),
-            figure(raw(vf, "gbit")),
-            figure(raw(peer, "gbit")),
-            figure(raw(vf, "mpps_per_core")),
-            figure(raw(peer, "mpps_per_core")),
+            MESSAGES[i / PV.len()].to_string(),
+            PV[i % PV.len()].1.to_owned(),
+            column.words(),
+            first.ratio_words(column),
+            figure(raw(column, "gbit")),
+            figure(raw(column, "mpps_per_core")),
         ]);
     }
     page.table(
         &[
             "bytes",
-            "VF: Mpps",
-            "virtio-net: Mpps",
-            "VF / virtio-net",
-            "VF: Gbit/s",
-            "virtio-net: Gbit/s",
-            "VF: Mpps per core",
-            "virtio-net: Mpps per core",
+            "NIC",
+            "Mpps",
+            "VF / this",
+            "Gbit/s",
+            "Mpps per core",
         ],
         &rows,
     );
     page.text(
         "The paper's order is the other way round, and for the reason it gives: its NIC moves each frame twice over \
-         the PCIe bus, domain 0 copies once by processor. Here it is the VF's frame that is copied once, from one VM's \
-         memory to the other's, and virtio-net's that is moved by system calls: into the kernel by one QEMU, and out of it \
-         by the other. Which of the two does more for each processor is the same in both.",
+         the PCIe bus, domain 0 copies once by processor. Here the daemon copies each frame of a VF or of our virtio-net \
+         once, from one VM's memory to the other's, and a frame of QEMU's virtio-net is moved by system calls: into the kernel \
+         by one QEMU, and out of it by the other.",
     );
     scale(page, figures);
     page.data("pv_between", json(&figures.between));
@@ -91,32 +88,31 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
     let gbit = |column: &Column| raw(column, "gbit");
     let mut rows = Vec::new();
     for (share, part) in SHARES.into_iter().enumerate() {
-        for (n, (vf, peer)) in of(share, 0).into_iter().zip(of(share, 1)).enumerate() {
-            rows.push(vec![
-                format!("{}", COUNTS[n]),
-                figure(9.57 * part),
-                figure(gbit(vf)),
-                vf.words(),
-                figure(raw(vf, "vms_cpu")),
-                format!(
-                    "{} of {}",
-                    figure(gbit(peer)),
-                    figure(raw(peer, "gbit_sent"))
-                ),
-                peer.words(),
-                figure(raw(peer, "vms_cpu")),
-            ]);
+        for (n, count) in COUNTS.into_iter().enumerate() {
+            for (kind, (_, name)) in PV.into_iter().enumerate() {
+                let column = of(share, kind)[n];
+                rows.push(vec![
+                    count.to_string(),
+                    figure(9.57 * part),
+                    name.to_owned(),
+                    format!(
+                        "{} of {}",
+                        figure(gbit(column)),
+                        figure(raw(column, "gbit_sent"))
+                    ),
+                    column.words(),
+                    figure(raw(column, "vms_cpu")),
+                ]);
+            }
         }
     }
     page.table(
         &[
             "VMs",
             "load, Gbit/s",
-            "VF: Gbit/s",
-            "daemon, % of a core",
-            "its VMs and senders",
-            "virtio-net: Gbit/s of what was sent",
-            "QEMUs, % of a core",
+            "NIC",
+            "Gbit/s of what was sent",
+            "daemon or QEMUs, % of a core",
             "VMs, senders, bridges",
         ],
         &rows,
@@ -124,17 +120,16 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
     let second = |points: Vec<(f64, f64)>| -> Vec<f64> { points.iter().map(|p| p.1).collect() };
     let mut says = Vec::new();
     for (share, part) in SHARES.into_iter().enumerate() {
-        let flat = [0, 1].map(|kind| percent(spread(&second(points(share, kind, &gbit)))));
-        let more = [0, 1].map(|kind| figure(slope(&points(share, kind, &Column::median))));
-        says.push(format!(
-            "At {} Gbit/s: throughput from 10 to 60 VMs spreads by {} % (VFs) and {} % (virtio-net); one more VM costs the \
-             daemon {} % of a core and the QEMUs {} %.",
-            figure(9.57 * part),
-            flat[0],
-            flat[1],
-            more[0],
-            more[1]
-        ));
+        for (kind, (_, name)) in PV.into_iter().enumerate() {
+            let flat = spread(&second(points(share, kind, &gbit)));
+            let more = slope(&points(share, kind, &Column::median));
+            says.push(format!(
+                "At {} Gbit/s, {name}: throughput from 10 to 60 VMs spreads by {} %; one more VM costs {} % of a core.",
+                figure(9.57 * part),
+                percent(flat),
+                figure(more)
+            ));
+        }
     }
     let frames = |kind: usize| -> Vec<String> {
         let each = of(1, kind).into_iter().map(|column| {
@@ -143,20 +138,26 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
         });
         each.collect()
     };
-    says.push(format!(
-        "Processor time of a frame at the smaller load, from 10 to 60 VMs: {} ns (daemon), {} ns (QEMUs, to which the \
-         kernel's bridge in the senders' time comes).",
-        frames(0).join(", "),
-        frames(1).join(", ")
-    ));
+    for (kind, (_, name)) in PV.into_iter().enumerate() {
+        let beside = if kind == QEMUS {
+            ", to which the kernel's bridge in the senders' time comes"
+        } else {
+            ""
+        };
+        says.push(format!(
+            "Processor time of a frame at the smaller load, from 10 to 60 VMs, {name}: {} ns{beside}.",
+            frames(kind).join(", ")
+        ));
+    }
     page.list(&says);
     plots(page, figures);
 }
 
-/// The columns of a share of the load: VFs (0) or virtio-nets (1).
+/// The columns of a share of the load, of one of [`PV`].
 fn of(figures: &Paravirtual, share: usize, kind: usize) -> Vec<&Column> {
-    let columns = figures.scale[2 * COUNTS.len() * share..].iter();
-    columns.skip(kind).step_by(2).take(COUNTS.len()).collect()
+    let columns = figures.scale[PV.len() * COUNTS.len() * share..].iter();
+    let one = columns.skip(kind).step_by(PV.len());
+    one.take(COUNTS.len()).collect()
 }
 
 /// A figure of theirs over the number of VMs.
@@ -176,9 +177,9 @@ fn plots(page: &mut Page, figures: &Paravirtual) {
     let sets = |what: &dyn Fn(&Column) -> f64| -> Vec<Set> {
         let mut sets = Vec::new();
         for (share, part) in SHARES.into_iter().enumerate() {
-            for (kind, name) in ["VFs", "virtio-nets"].into_iter().enumerate() {
+            for (kind, (_, name)) in PV.into_iter().enumerate() {
                 let name = format!("{name}, {} Gbit/s", figure(9.57 * part));
-                let whose = Whose::ours(kind == 0);
+                let whose = Whose::ours(kind < QEMUS);
                 sets.push(set(&name, whose, points(figures, share, kind, what)));
             }
         }

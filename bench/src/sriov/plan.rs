@@ -5,6 +5,7 @@ use std::time::Duration;
 use drivers::igbvf::Masking;
 
 use super::fleet::Policy;
+use super::machine::VmNic;
 use crate::stats::Column;
 
 /// The paper's ports, and VFs of each that VMs have; one more is the sender's.
@@ -53,6 +54,16 @@ pub const AWAKE: u32 = 100;
 /// Bytes and bursts between two VMs.
 pub const PAIRS: [(u32, u32); 3] = [(60, 32), (60, 128), (FULL, 32)];
 
+/// Whose NICs the part `pv` compares: a VF, our virtio-net over either door, QEMU's virtio-net.
+pub const PV: [(Option<VmNic>, &str); 4] = [
+    (Some(VmNic::Vf), "VF"),
+    (Some(VmNic::Virtio), "our virtio-net, vfio-user"),
+    (Some(VmNic::Vhost), "our virtio-net, vhost-user"),
+    (None, "QEMU's virtio-net"),
+];
+/// QEMU's among them.
+pub const QEMUS: usize = PV.len() - 1;
+
 /// What the part `scale` yields: for each of [`COUNTS`] a VF's column and an e1000's behind it, then for each of
 /// [`BEYOND`] a VF's.
 pub struct Scale {
@@ -73,9 +84,9 @@ pub struct Interrupts {
 
 /// What the part `pv` yields.
 pub struct Paravirtual {
-    /// For each of [`MESSAGES`], VF to VF and virtio-net to virtio-net.
+    /// For each of [`MESSAGES`], each of [`PV`].
     pub between: Vec<Column>,
-    /// For each of [`SHARES`] and of [`COUNTS`], VFs and virtio-nets.
+    /// For each of [`SHARES`] and of [`COUNTS`], each of [`PV`].
     pub scale: Vec<Column>,
     pub qemu: String,
 }

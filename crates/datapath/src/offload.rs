@@ -484,8 +484,9 @@ fn leaves_segmentation(
         L3Kind::V6 => !places.ipv4 && !request.ip_sum && len - l3.offset - 40 <= 0xffff,
     };
     let field = l4.offset + 16;
+    let cwr = head[l4.offset + 13] & CWR != 0;
     let fits = caps.csum
-        && (can || count == 1)
+        && (can && (caps.ecn || !cwr) || count == 1)
         && ip_fits
         && l4.kind == L4Kind::Tcp
         && l3.fragment == Fragment::Whole
@@ -497,7 +498,7 @@ fn leaves_segmentation(
         && places.tucse == 0
         && l4.offset + l4.len == head.len()
         && len >= MIN_FRAME
-        && (request.cwr_once || head[l4.offset + 13] & CWR == 0)
+        && (request.cwr_once || !cwr)
         && layers.pseudo_sum(head, 0)?.value() == get16(head, field);
     if !fits {
         return None;
@@ -524,7 +525,7 @@ fn leaves_segmentation(
     };
     if count > 1 {
         notes.gso = gso;
-        notes.ecn = head[l4.offset + 13] & CWR != 0;
+        notes.ecn = cwr;
         notes.gso_size = places.mss;
         notes.hdr_len = (head.len() + shift) as u16;
     }

@@ -33,8 +33,8 @@ pub enum ExpandError {
 /// Adds `frame` to `out` as frames that a sink with `caps` takes, and returns how many they are.
 ///
 /// A VLAN tag is put into the frame when the sink has no `vlan`, the checksum is written when it has no
-/// `csum`, the frame is segmented when it has no `tso4`, `tso6`, `uso4` or `uso6`. Headers are copied into the
-/// arena of `out`; the payload stays where it is and is only read where it must be summed. Notes
+/// `csum`, the frame is segmented when it has no `tso4`, `tso6`, `uso4` or `uso6`, or no `ecn` for a frame that
+/// needs it. Headers are copied into the arena of `out`; the payload stays where it is and is only read where it must be summed. Notes
 /// that the sink accepts are kept, moved along with an inserted tag. Where the checksum is computed
 /// here the result is marked `csum_valid`.
 ///
@@ -63,8 +63,8 @@ pub fn expand<'b>(
     };
     let whole = match notes.gso {
         Gso::None => true,
-        Gso::Tcp4 => caps.csum && caps.tso4,
-        Gso::Tcp6 => caps.csum && caps.tso6,
+        Gso::Tcp4 => caps.csum && caps.tso4 && (caps.ecn || !notes.ecn),
+        Gso::Tcp6 => caps.csum && caps.tso6 && (caps.ecn || !notes.ecn),
         Gso::Udp4 => caps.csum && caps.uso4,
         Gso::Udp6 => caps.csum && caps.uso6,
     };

@@ -94,6 +94,8 @@ pub struct Caps {
     pub uso4: bool,
     /// Unsegmented UDP over IPv6 (needs `csum`).
     pub uso6: bool,
+    /// Unsegmented TCP of which only the first segment has CWR (needs `tso4` or `tso6`).
+    pub ecn: bool,
     /// A VLAN tag beside the frame.
     pub vlan: bool,
 }
@@ -106,6 +108,7 @@ impl Caps {
         tso6: false,
         uso4: false,
         uso6: false,
+        ecn: false,
         vlan: false,
     };
     /// Everything there is a note for.
@@ -115,6 +118,7 @@ impl Caps {
         tso6: true,
         uso4: true,
         uso6: true,
+        ecn: true,
         vlan: true,
     };
 
@@ -126,6 +130,7 @@ impl Caps {
             tso6: notes.gso == Gso::Tcp6,
             uso4: notes.gso == Gso::Udp4,
             uso6: notes.gso == Gso::Udp6,
+            ecn: notes.ecn && matches!(notes.gso, Gso::Tcp4 | Gso::Tcp6),
             vlan: notes.vlan.is_some(),
         }
     }
@@ -144,6 +149,7 @@ impl Caps {
             tso6: self.tso6 || other.tso6,
             uso4: self.uso4 || other.uso4,
             uso6: self.uso6 || other.uso6,
+            ecn: self.ecn || other.ecn,
             vlan: self.vlan || other.vlan,
         }
     }
@@ -156,6 +162,7 @@ impl Caps {
             tso6: self.tso6 && other.tso6,
             uso4: self.uso4 && other.uso4,
             uso6: self.uso6 && other.uso6,
+            ecn: self.ecn && other.ecn,
             vlan: self.vlan && other.vlan,
         }
     }

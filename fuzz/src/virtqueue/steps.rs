@@ -328,6 +328,7 @@ impl Guest {
                     tso6: bits & 8 != 0,
                     uso4: bits & 16 != 0,
                     uso6: bits & 16 != 0,
+                    ecn: bits & 8 != 0,
                     vlan: bits & 32 != 0,
                 };
                 self.budget = 1 + usize::from(input.u8());

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use frame::{Batch, Caps, Counted, Sink, Wake};
+use frame::{Batch, Caps, Counted, Finisher, Sink, Wake};
 use port::{InletThread, counter};
 use port_vhost_user::{Endpoint, VhostUserConfig, open};
 use wire::{Csum, Gso, Offload};
@@ -307,6 +307,38 @@ fn segments_cross(from: &End, to: &End) {
         assert!(good.iter().any(|good| came.0[50..52] == *good));
     }
     println!("  200 segments of 30 kB, whole");
+}
+
+/// A segment with ECN to a back end that does not know it comes cut, and only the first part has CWR.
+fn segments_with_ecn_come_cut(from: &End, to: &End) {
+    const CWR: u8 = 0x80;
+    let caps = from.sink.caps();
+    assert!(caps.tso4 && !caps.ecn, "{caps:?}");
+    to.take();
+    let (mut bytes, notes) = segment(7);
+    bytes[47] |= CWR;
+    let mut batch = Batch::new();
+    batch.push_bytes(&bytes);
+    batch.end(Offload { ecn: true, ..notes });
+    let refused = |_, why| panic!("{why}");
+    let sent = Finisher::new().deliver(&*from.sink, &batch, &[0], refused);
+    assert_eq!(sent, 1);
+    let parts = (bytes.len() - 54).div_ceil(usize::from(notes.gso_size));
+    let end = Instant::now() + PATIENCE;
+    let mut came = Vec::new();
+    while came.len() < parts {
+        assert!(Instant::now() < end, "{} of {parts} came", came.len());
+        came.extend(to.take());
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let payload: Vec<u8> = came
+        .iter()
+        .flat_map(|(part, _)| part[54..].to_vec())
+        .collect();
+    assert!(payload == bytes[54..], "changed on its way");
+    let cwr: Vec<_> = came.iter().map(|(part, _)| part[47] & CWR != 0).collect();
+    assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
+    println!("  a segment with ECN, in {parts} parts");
 }
 
 /// Keeps sending while `what` is done to the back end. What comes is unchanged and in order, and nothing comes twice.

@@ -24,6 +24,8 @@ pub(crate) type Peer = Driver<SocketBus>;
 pub(crate) enum Device {
     /// A NIC of this model, on the switch.
     Nic(&'static str),
+    /// The same with doorbells in memory.
+    Paged(&'static str),
     /// A virtio-net on the switch, with these lines of its own.
     Virtio(&'static str),
     /// The only virtual function of an 82576 that is on the switch.
@@ -34,7 +36,7 @@ impl Device {
     /// What the daemon calls it.
     fn nic(self) -> &'static str {
         match self {
-            Self::Nic(_) | Self::Virtio(_) => "n0",
+            Self::Nic(_) | Self::Paged(_) | Self::Virtio(_) => "n0",
             Self::Vf => "p0vf0",
         }
     }
@@ -42,7 +44,7 @@ impl Device {
     /// The ports of switches on the way to it.
     fn ports(self) -> &'static [&'static str] {
         match self {
-            Self::Nic(_) | Self::Virtio(_) => &["lan/n0"],
+            Self::Nic(_) | Self::Paged(_) | Self::Virtio(_) => &["lan/n0"],
             Self::Vf => &["lan/p0", "p0/p0vf0"],
         }
     }
@@ -58,6 +60,7 @@ impl Device {
         };
         match self {
             Self::Nic(model) => on_switch(model, ""),
+            Self::Paged(model) => on_switch(model, "doorbell = \"page\""),
             Self::Virtio(more) => on_switch("virtio-net", more),
             Self::Vf => format!(
                 "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {:?}\n\
@@ -453,7 +456,7 @@ pub(crate) fn guest_mac() -> [u8; 6] {
 
 /// What holds after any of it: the driver polls (only a change of the link interrupts it), and did nothing that had
 /// to be refused.
-fn is_content(counters: &Counters, device: Device) {
+pub(crate) fn is_content(counters: &Counters, device: Device) {
     let nic = device.nic();
     for counter in [
         "rx_dma_fault",

@@ -17,6 +17,7 @@ mod kvm;
 mod libvirt;
 mod linux;
 mod operators;
+mod pages;
 mod patched;
 mod r8169;
 mod service;

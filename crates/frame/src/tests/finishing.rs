@@ -101,12 +101,13 @@ fn receive(bytes: &[u8], notes: &Offload) -> (Option<u16>, Vec<u8>, bool) {
 }
 
 fn any_caps() -> impl Strategy<Value = Caps> {
-    any::<[bool; 6]>().prop_map(|[csum, tso4, tso6, uso4, uso6, vlan]| Caps {
+    any::<[bool; 7]>().prop_map(|[csum, tso4, tso6, uso4, uso6, ecn, vlan]| Caps {
         csum,
         tso4,
         tso6,
         uso4,
         uso6,
+        ecn,
         vlan,
     })
 }
@@ -119,13 +120,17 @@ proptest! {
         payload in vec(any::<u8>(), 0..5000),
         size in proptest::option::of(20u16..2000),
         vlan in proptest::option::of(any::<u16>()),
+        ecn: bool,
         cuts in vec(any::<usize>(), 0..6),
         caps in any_caps(),
     ) {
         let (bytes, mut notes) = frame(udp, v6, &payload);
         notes.vlan = vlan;
         match size {
-            Some(size) => notes.gso_size = size,
+            Some(size) => {
+                notes.gso_size = size;
+                notes.ecn = ecn && !udp;
+            }
             None => notes.gso = Gso::None,
         }
         let mut source = Batch::new();
@@ -178,6 +183,39 @@ proptest! {
         let result = expand(&source.get(0).expect("pushed"), caps, &mut out);
         prop_assert_eq!(out.len(), result.unwrap_or(0));
         prop_assert_eq!(out.open_len(), 0);
+    }
+}
+
+#[test]
+fn segments_with_ecn_are_cut_for_a_sink_that_does_not_know_it() {
+    for v6 in [false, true] {
+        let (mut bytes, notes) = tcp(v6, &[1; 3000]);
+        let plain = Offload {
+            gso_size: 1000,
+            ..notes
+        };
+        let with_ecn = Offload { ecn: true, ..plain };
+        let flags = bytes.len() - 3000 - 20 + 13;
+        bytes[flags] |= 0x80;
+        let ignorant = Caps {
+            ecn: false,
+            ..Caps::ALL
+        };
+        for (notes, caps, frames) in [
+            (plain, ignorant, 1),
+            (with_ecn, ignorant, 3),
+            (with_ecn, Caps::ALL, 1),
+        ] {
+            let mut source = Batch::new();
+            push(&mut source, &bytes, &[], notes);
+            let mut out = Batch::new();
+            let frame = source.get(0).expect("pushed");
+            assert_eq!(expand(&frame, caps, &mut out), Ok(frames));
+            // Of segments only the first has CWR.
+            let cwr = out.iter().map(|frame| frame.to_vec()[flags] & 0x80 != 0);
+            assert_eq!(cwr.filter(|cwr| *cwr).count(), 1);
+            assert!(out.iter().all(|frame| caps.accepts(frame.notes())));
+        }
     }
 }
 

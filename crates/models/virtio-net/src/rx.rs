@@ -75,6 +75,7 @@ impl Receive for Receiver {
             tso6: offloads & feature::GUEST_TSO6 != 0,
             uso4: offloads & feature::GUEST_USO4 != 0,
             uso6: offloads & feature::GUEST_USO6 != 0,
+            ecn: offloads & feature::GUEST_ECN != 0,
             vlan: true,
         }
     }

@@ -114,6 +114,8 @@ impl Sink for TapSink {
             tso6: offload,
             uso4: offload && first.uso,
             uso6: offload && first.uso,
+            // Whatever the kernel sends us, it takes them.
+            ecn: offload,
             ..Caps::NONE
         }
     }

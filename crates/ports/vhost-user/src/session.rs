@@ -269,9 +269,9 @@ pub fn begin(socket: OwnedFd, wanted: Wanted) -> Result<Session, Failed> {
     }
     let caps = Caps {
         csum: has(bits::CSUM),
-        // A frame with ECN goes whole only to who knows that.
-        tso4: has(bits::HOST_TSO4) && has(bits::HOST_ECN),
-        tso6: has(bits::HOST_TSO6) && has(bits::HOST_ECN),
+        tso4: has(bits::HOST_TSO4),
+        tso6: has(bits::HOST_TSO6),
+        ecn: has(bits::HOST_ECN),
         ..Caps::NONE
     };
     Ok(Session {

@@ -103,6 +103,7 @@ const CSUM: u8 = 1;
 const TSO4: u8 = 2;
 const TSO6: u8 = 4;
 const VLAN: u8 = 8;
+const ECN: u8 = 16;
 
 impl Shared {
     pub fn new(patience: Duration) -> io::Result<Self> {
@@ -125,6 +126,7 @@ impl Shared {
             (caps.tso4, TSO4),
             (caps.tso6, TSO6),
             (caps.vlan, VLAN),
+            (caps.ecn, ECN),
         ];
         let bits = bits.iter().filter(|(has, _)| *has).map(|(_, bit)| bit);
         let mut slot = self.outs.write();
@@ -149,6 +151,7 @@ impl Shared {
             tso4: bits & TSO4 != 0,
             tso6: bits & TSO6 != 0,
             vlan: bits & VLAN != 0,
+            ecn: bits & ECN != 0,
             ..Caps::NONE
         }
     }

@@ -13,13 +13,15 @@ use guest_mem::Memory;
 use parking_lot::Mutex;
 use port::{Inlet, InletStatus, Port, counter};
 use vhost_user::{Backend, Listener, Refused, Ring, Server};
-use wire::{Csum, Offload};
+use wire::{Csum, Gso, Offload};
 
 use crate::{Endpoint, VhostUserConfig, open};
 
 const VERSION_1: u64 = 1 << 32;
 const MRG_RXBUF: u64 = 1 << 15;
 const CSUM: u64 = 1;
+const HOST_TSO4: u64 = 1 << 11;
+const HOST_ECN: u64 = 1 << 13;
 
 /// A sink that takes as many frames as it is told.
 #[derive(Default)]
@@ -388,6 +390,44 @@ fn a_long_frame_lies_in_several_buffers_and_only_what_the_back_end_can_do_is_lef
     assert_eq!(setup.send(1, 60, tagged), 1);
     assert_eq!(setup.count("vhost_cannot_take"), 1);
     setup.step();
+}
+
+#[test]
+fn segments_go_whole_to_a_back_end_that_knows_no_ecn() {
+    let tso = Caps {
+        csum: true,
+        tso4: true,
+        ..Caps::NONE
+    };
+    for (features, caps) in [
+        (CSUM | HOST_TSO4, tso),
+        (CSUM | HOST_TSO4 | HOST_ECN, Caps { ecn: true, ..tso }),
+    ] {
+        let mut setup = Setup::begun(features);
+        assert_eq!(setup.port.sink.caps(), caps);
+        let plain = Offload {
+            csum: Some(Csum {
+                start: 34,
+                offset: 16,
+            }),
+            gso: Gso::Tcp4,
+            gso_size: 100,
+            hdr_len: 54,
+            ..Offload::NONE
+        };
+        assert_eq!(setup.send(1, 1500, plain), 1);
+        assert_eq!(setup.available(1), 1);
+        let mut header = [0; 12];
+        let view = setup.memory.view();
+        view.read(setup.buffer(1, 0), &mut header).expect("mapped");
+        drop(view);
+        assert_eq!(header, [1, 1, 54, 0, 100, 0, 34, 0, 16, 0, 0, 0]);
+        // Senders cut those with ECN before; one that did not is not believed.
+        assert_eq!(setup.send(1, 1500, Offload { ecn: true, ..plain }), 1);
+        let refused = u64::from(!caps.ecn);
+        assert_eq!(setup.count("vhost_cannot_take"), refused);
+        setup.step();
+    }
 }
 
 #[test]

@@ -307,9 +307,29 @@ fn two_lans(lab: &Lab, card: Card) -> (Daemon, Peer, Peer) {
 #[test]
 #[ignore = "long: more packages, another kernel"]
 fn long_af_xdp_in_zero_copy_mode_receives_on_a_virtio_net() {
-    // Over vhost-user it is QEMU that would have to offer ACCESS_PLATFORM. To send, the driver has its device read a header
-    // of its own, and when it is a module it gives an address that is none of the guest's memory.
+    // Over vhost-user it is QEMU that would have to offer ACCESS_PLATFORM.
     af_xdp(Card::Virtio, Kernel::Newest, Copies::Zero);
+}
+
+/// Why nothing is sent so: the header that the driver puts in front of all these packets is a variable of its own, and of a
+/// module's variable it takes an address that is none of the guest's memory.
+fn sends_from_nowhere(daemon: &Daemon, pmd: &TestPmd) {
+    let before = daemon.counters().unwrap();
+    pmd.forward("txonly");
+    let end = Instant::now() + LONG;
+    let grown = loop {
+        let grown = daemon.counters().unwrap().since(&before);
+        if grown.nic("n0", "broken_unmapped") > 0 {
+            break grown;
+        }
+        assert!(
+            Instant::now() < end && grown.nic("n0", "tx_frames") == 0,
+            "Linux gives a good address now: correct docs/known-client-faults.md and this test\n{grown}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(grown.nic("n0", "tx_frames"), 0, "{grown}");
+    println!("{}", pmd.command("stop"));
 }
 
 /// testpmd on a socket in front of the driver.
@@ -337,8 +357,9 @@ fn af_xdp(card: Card, kernel: Kernel, copies: Copies) {
     let zero = sockets.contains("zc:1");
     assert_eq!(zero, copies == Copies::Zero, "{sockets}");
     receives(&daemon, &pmd, &mut peer, 3000);
-    if copies == Copies::One {
-        swaps(&daemon, &pmd, &mut peer, 20_000);
+    match copies {
+        Copies::One => swaps(&daemon, &pmd, &mut peer, 20_000),
+        Copies::Zero => sends_from_nowhere(&daemon, &pmd),
     }
     println!("{}", daemon.counters().unwrap());
 }

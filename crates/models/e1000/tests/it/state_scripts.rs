@@ -97,6 +97,7 @@ fn config() -> impl Strategy<Value = (Config, Caps)> {
             let caps = Caps {
                 csum: offloads,
                 tso4: offloads,
+                ecn: offloads,
                 ..Caps::NONE
             };
             (config, caps)

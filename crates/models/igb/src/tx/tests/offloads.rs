@@ -86,6 +86,44 @@ fn cwr_is_in_the_first_segment_only() {
 }
 
 #[test]
+fn a_packet_with_cwr_stays_whole_for_a_sink_that_knows_ecn() {
+    let ignorant = Caps {
+        ecn: false,
+        ..Caps::ALL
+    };
+    for (flags, caps, frames) in [
+        (0x90, Caps::ALL, 1),
+        (0x90, ignorant, 3),
+        (0x10, ignorant, 1),
+    ] {
+        let mut guest = Guest::pf();
+        guest.start_tx(0, 8);
+        let mut bytes = unsegmented(true, 3000);
+        bytes[47] = flags;
+        guest.write(BUFFER, &bytes);
+        let ctx = Ctx {
+            mac: 14,
+            ip: 20,
+            l4: 20,
+            mss: 1000,
+            vlan: 0,
+            kind: TCP4,
+            slot: 0,
+        };
+        let desc = data(BUFFER, bytes.len(), cmd::TSE | ALL, IXSM | TXSM, 3000);
+        guest.send(0, &[ctx.desc(), desc]);
+        let wire = Wire::with(caps);
+        guest.run(&wire);
+        let got = wire.take_notes();
+        assert_eq!(got.len(), frames, "{flags:#x}");
+        let (first, notes) = &got[0];
+        assert_eq!(first[47], flags);
+        assert_eq!(notes.ecn, frames == 1 && flags & 0x80 != 0);
+        assert!(got[1..].iter().all(|(frame, _)| frame[47] & 0x80 == 0));
+    }
+}
+
+#[test]
 fn segments_of_udp_have_lengths_and_sums_of_their_own() {
     let mut guest = Guest::pf();
     guest.start_tx(0, 8);
