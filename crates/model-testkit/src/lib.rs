@@ -8,6 +8,7 @@ mod cable;
 pub mod death;
 mod groups;
 mod large;
+pub mod lives;
 mod machine;
 pub mod packet;
 mod peek;
