@@ -259,6 +259,8 @@ impl Receiver {
 struct Host {
     how: Traffic,
     lives: [Life; 2],
+    /// Where it is, a sender knows again what has taken a part of a packet.
+    to: Box<To>,
     sender: Sender,
     receiver: Receiver,
     /// Frames that may be lost.
@@ -276,9 +278,11 @@ impl Host {
         (0..RECEIVED).for_each(|at| Receiver::give(&lives[1], &how, at));
         lives[0].write(0x37, &[4]);
         lives[1].write(0x37, &[8]);
+        let to = Box::new(To(Arc::clone(&lives[1].nic.receive), lives[1].env.clone()));
         Host {
             how,
             lives,
+            to,
             sender: Sender::default(),
             receiver: Receiver::default(),
             unsure: 0,
@@ -297,10 +301,10 @@ impl Host {
     fn turn(&mut self) {
         let [a, b] = &mut self.lives;
         a.write(0x38, &[1 << 6]);
-        let to = To(Arc::clone(&b.nic.receive), b.env.clone());
+        self.to.0 = Arc::clone(&b.nic.receive);
         b.nic.receive.poll(&b.env);
         for _ in 0..4 {
-            if a.nic.transmit.run(&a.env, &to, 256) == Progress::Idle {
+            if a.nic.transmit.run(&a.env, &*self.to, 256) == Progress::Idle {
                 break;
             }
         }

@@ -13,7 +13,7 @@ use datapath::csb::CsbPage;
 use datapath::with_batch;
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
-use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
+use model::{Env, Kept, Progress, TURN_BYTES, Transmit, Watch};
 
 use crate::core::chip::Chip;
 use crate::core::kept::{self, Sending};
@@ -413,18 +413,42 @@ fn offer(
         state.given += descs;
         done += descs as usize;
     }
-    if let (Some(kept), Some((what, opts2))) = (kept, what) {
-        let all = state.descs.len();
-        match state.descs[..done].last() {
-            None => kept::refused(kept, (view, base), what, opts2),
-            Some(last) => {
-                state.next = last.next();
-                let descs = (&state.descs[..done], all);
-                kept::give_back(kept, (view, base), descs, &counters.tx_dma_fault);
-            }
-        }
+    if let (Some(kept), Some(what)) = (kept, what) {
+        end_kept(kept, (chip, view), base, state, (done, what));
     }
     sent
+}
+
+/// Gives the first `done` descriptors of what was offered back, where words are kept. Of a large packet behind them the sink may have
+/// taken a part, which nobody will know: should the process die, it is not sent again.
+fn end_kept(
+    kept: &Kept,
+    (chip, view): (&Chip, &View<'_>),
+    base: u64,
+    state: &mut TxState,
+    (done, (what, opts2)): (usize, (Sending, u32)),
+) {
+    let memory = (view, base);
+    let all = state.descs.len();
+    let (given, left) = state.descs.split_at(done);
+    let large = state.taken.iter().scan(0, |at, (descs, fate)| {
+        let begin = std::mem::replace(at, *at + *descs as usize);
+        Some((begin, *at, fate))
+    });
+    let large = large
+        .filter(|(.., fate)| matches!(fate, Fate::Frame { segments, .. } if *segments > 1))
+        .find_map(|(begin, end, _)| (begin == done).then(|| begins(&left[..end - begin])))
+        .flatten();
+    if let Some((packet, _)) = large {
+        kept::may_have_begun(kept, packet);
+    }
+    match given.last() {
+        None => kept::refused(kept, memory, what, opts2),
+        Some(last) => {
+            state.next = last.next();
+            kept::give_back(kept, memory, (given, all), &chip.counters.tx_dma_fault);
+        }
+    }
 }
 
 /// What is about to be delivered of these descriptors, and the second word of the first.

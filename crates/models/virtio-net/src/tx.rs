@@ -353,8 +353,12 @@ fn offer(
     }
     let left = queue.taken.len() - used;
     if left > 0 {
-        ring.give_back(left as u16);
+        // Of a large packet the sink may have taken a part, which nobody will know: it is not sent again should the process die.
+        let large = matches!(queue.taken[used].1, Fate::Segments { .. });
+        let first = u16::from(large);
+        ring.give_back(left as u16 - first);
         ring.delivers();
+        ring.give_back(first);
     }
     Ok(dealt == offered)
 }

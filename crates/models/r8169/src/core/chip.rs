@@ -130,7 +130,7 @@ impl Chip {
         let mut tx = self.tx.lock();
         set();
         tx.reset();
-        self.note(kept::TX, tx.next);
+        self.note_sent(tx.next);
     }
 
     /// The same of the receive ring. It takes no frame before that is saved.
@@ -151,11 +151,18 @@ impl Chip {
         }
     }
 
+    /// The transmit ring stands there, and no packet of it was begun.
+    fn note_sent(&self, next: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::begins_at(kept, next);
+        }
+    }
+
     /// All of them, between two batches.
     pub fn note_all(&self) {
         let tx = self.tx.lock();
         let rx = self.rx.settle();
-        self.note(kept::TX, tx.next);
+        self.note_sent(tx.next);
         self.note(kept::RX, rx.next);
         self.note(kept::IMR, self.irq.lock().imr.into());
     }

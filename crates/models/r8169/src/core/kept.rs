@@ -23,6 +23,8 @@ use crate::regs::variant::Variant;
 pub(crate) const RX: usize = 0;
 pub(crate) const TX: usize = 1;
 pub(crate) const IMR: usize = 2;
+/// A large packet at the head of the transmit ring, of which the sink may have taken a part.
+const LARGE: usize = 3;
 /// What received descriptors say: one word, or one for each.
 const SAID: usize = 64;
 
@@ -48,6 +50,12 @@ pub(crate) type Steps = ();
 /// A ring stands there, and nothing is under way.
 pub(crate) fn stands(kept: &Kept, at: usize, next: u32) {
     put::<Steps>(kept, at, u64::from(next as u16));
+}
+
+/// The transmit ring stands there, and none of its packets was begun.
+pub(crate) fn begins_at(kept: &Kept, next: u32) {
+    stands(kept, TX, next);
+    put::<Steps>(kept, LARGE, 0);
 }
 
 fn write(view: &View<'_>, at: u64, bytes: &[u8]) {
@@ -185,10 +193,29 @@ impl Sending {
     }
 
     fn put(self, kept: &Kept) {
-        let Sending { first, n, next } = self;
-        let word = u64::from(first) | u64::from(n) << COUNT_AT | u64::from(next) << END_AT;
-        put::<Steps>(kept, TX, OPEN | word);
+        put::<Steps>(kept, TX, self.word());
     }
+
+    fn word(self) -> u64 {
+        let Sending { first, n, next } = self;
+        OPEN | u64::from(first) | u64::from(n) << COUNT_AT | u64::from(next) << END_AT
+    }
+
+    /// `None`: no word says that.
+    fn from_word(word: u64) -> Option<Self> {
+        let what = Sending {
+            first: field(word, 0),
+            n: field(word, COUNT_AT),
+            next: field(word, END_AT),
+        };
+        let Sending { first, n, next } = what;
+        (first < MOST && next < MOST && (1..=MOST).contains(&n)).then_some(what)
+    }
+}
+
+/// The sink may have taken a part of this packet, which is the next: should the process die, it is not sent again.
+pub(crate) fn may_have_begun(kept: &Kept, what: Sending) {
+    put::<Steps>(kept, LARGE, what.word());
 }
 
 /// They are delivered next. `opts2` is what the first one's second word says.
@@ -201,6 +228,10 @@ pub(crate) fn delivers(kept: &Kept, (view, base): (&View<'_>, u64), what: Sendin
         &mark.to_le_bytes(),
     );
     what.put(kept);
+    if kept.get(LARGE) != 0 {
+        // It is the first of these.
+        put::<Steps>(kept, LARGE, 0);
+    }
 }
 
 /// None of them was taken.
@@ -280,24 +311,40 @@ pub(crate) fn give_back(
     stands(kept, TX, last.next());
 }
 
-/// Passes over what was perhaps sent. Returns where the transmit ring stands, and how many frames that were. `None`: the word is none
+/// Passes over what was perhaps sent. Returns where the transmit ring stands, and how many frames that were. `None`: a word is none
 /// that it can have left.
 pub(crate) fn pass_over(
+    kept: &Kept,
+    memory: (&View<'_>, u64),
+    variant: Variant,
+) -> Option<(u32, u64)> {
+    let (next, frames) = pass_over_batch(kept, memory, variant)?;
+    let large = kept.get(LARGE);
+    if large == 0 {
+        return Some((next, frames));
+    }
+    let what = Sending::from_word(large)?;
+    let (view, base) = memory;
+    let first = options(view, base, what.first);
+    match first.filter(|(opts1, _)| what.first == next && opts1 & desc::OWN != 0) {
+        Some((_, opts2)) => delivers(kept, memory, what, opts2),
+        None => put::<Steps>(kept, LARGE, 0),
+    }
+    let (next, more) = pass_over_batch(kept, memory, variant)?;
+    Some((next, frames + more))
+}
+
+fn pass_over_batch(
     kept: &Kept,
     (view, base): (&View<'_>, u64),
     variant: Variant,
 ) -> Option<(u32, u64)> {
     let word = kept.get(TX);
-    let (first, n, next) = (field(word, 0), field(word, COUNT_AT), field(word, END_AT));
-    if first >= MOST || n > MOST || next >= MOST {
-        return None;
-    }
     if word & OPEN == 0 {
-        return Some((first, 0));
+        let first = field(word, 0);
+        return (first < MOST).then_some((first, 0));
     }
-    if n == 0 {
-        return None;
-    }
+    let Sending { first, n, next } = Sending::from_word(word)?;
     let mut frames = 0;
     let marked = |(one, second): &(u32, u32)| second & TX_MARK != 0 && one & desc::OWN != 0;
     if let Some((one, second)) = options(view, base, first).filter(marked) {
