@@ -16,6 +16,7 @@ mod pin;
 pub mod scripts;
 mod time;
 mod touched;
+pub mod virtq;
 
 pub use cable::{CountedWake, Hole, Wire};
 pub use groups::{in_groups, in_mixes};
