@@ -115,7 +115,11 @@ impl VirtQueue {
                     if !self.how.packed && i + 1 < parts.len() {
                         (flags, next) = (flags | NEXT, i as u16 + 1);
                     }
-                    let last = if self.how.packed { [0, flags] } else { [flags, next] };
+                    let last = if self.how.packed {
+                        [0, flags]
+                    } else {
+                        [flags, next]
+                    };
                     self.write(at + DESC * i as u64, &desc(part, len, last));
                 }
                 vec![(at, DESC as u32 * parts.len() as u32, false)]
@@ -144,7 +148,8 @@ impl VirtQueue {
         self.write(slot, &descs[0].to_le_bytes());
         self.next.0 = index.wrapping_add(1);
         self.write(driver + 2, &self.next.0.to_le_bytes());
-        self.under_way.push_back((descs[0], descs.len() as u16, descs.clone()));
+        self.under_way
+            .push_back((descs[0], descs.len() as u16, descs.clone()));
         Some(descs[0])
     }
 
@@ -170,7 +175,8 @@ impl VirtQueue {
             self.write(at + 8, &bytes[8..]);
         }
         self.next = (index, wrap);
-        self.under_way.push_back((id, entries.len() as u16, Vec::new()));
+        self.under_way
+            .push_back((id, entries.len() as u16, Vec::new()));
         id
     }
 

@@ -232,7 +232,11 @@ impl Receiver {
             if opts1 & OWN != 0 {
                 return;
             }
-            assert_eq!(opts1 & EOR != 0, self.next + 1 == RECEIVED, "the ring's end");
+            assert_eq!(
+                opts1 & EOR != 0,
+                self.next + 1 == RECEIVED,
+                "the ring's end"
+            );
             assert_eq!(opts1 & FS != 0, self.part.is_empty(), "frames are whole");
             // The last says how long the whole is.
             let len = (opts1 & 0x3fff) as usize;

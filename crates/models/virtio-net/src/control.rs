@@ -223,7 +223,11 @@ impl Control for Registers {
 
     fn settled(&mut self) {
         self.device.unsaved.settle();
-        if self.device.hold.swap(false, std::sync::atomic::Ordering::AcqRel) {
+        if self
+            .device
+            .hold
+            .swap(false, std::sync::atomic::Ordering::AcqRel)
+        {
             self.note_all();
         }
     }

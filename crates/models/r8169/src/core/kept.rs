@@ -222,11 +222,7 @@ pub(crate) fn may_have_begun(kept: &Kept, what: Sending) {
 #[inline(never)]
 pub(crate) fn delivers(kept: &Kept, (view, base): (&View<'_>, u64), what: Sending, opts2: u32) {
     let mark = opts2 | TX_MARK;
-    write(
-        view,
-        place(base, what.first) + SECOND,
-        &mark.to_le_bytes(),
-    );
+    write(view, place(base, what.first) + SECOND, &mark.to_le_bytes());
     what.put(kept);
     if kept.get(LARGE) != 0 {
         // It is the first of these.
@@ -239,11 +235,7 @@ pub(crate) fn delivers(kept: &Kept, (view, base): (&View<'_>, u64), what: Sendin
 pub(crate) fn refused(kept: &Kept, (view, base): (&View<'_>, u64), what: Sending, opts2: u32) {
     stands(kept, TX, what.first);
     // The short way takes none that asks for something.
-    write(
-        view,
-        place(base, what.first) + SECOND,
-        &opts2.to_le_bytes(),
-    );
+    write(view, place(base, what.first) + SECOND, &opts2.to_le_bytes());
 }
 
 /// The first `sent` descriptors as `walk` goes are given back, of `n` that were offered; what they say is the same, or `words`.

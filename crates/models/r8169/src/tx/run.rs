@@ -183,7 +183,9 @@ fn offer(
     }
     let sent = match (gathered.same, gathered.alike) {
         (Some(_), _) => Run::new(from, at, heads).and_then(|run| to.deliver_run(&run)),
-        (None, true) => Run::of_lengths(from, (at, lens), heads).and_then(|run| to.deliver_run(&run)),
+        (None, true) => {
+            Run::of_lengths(from, (at, lens), heads).and_then(|run| to.deliver_run(&run))
+        }
         (None, false) => Mix::new(from, (at, lens), heads).and_then(|mix| to.deliver_mix(&mix)),
     };
     let sent = sent.unwrap_or(0).min(count);

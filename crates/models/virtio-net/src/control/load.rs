@@ -29,7 +29,12 @@ pub(super) fn decode(blob: &[u8]) -> Result<V1, StateError> {
     saved.decode()
 }
 
-pub(super) fn check(ok: bool, field: &'static str, value: u64, why: &'static str) -> Result<(), StateError> {
+pub(super) fn check(
+    ok: bool,
+    field: &'static str,
+    value: u64,
+    why: &'static str,
+) -> Result<(), StateError> {
     ok.then_some(())
         .ok_or(StateError::Field { field, value, why })
 }

@@ -10,7 +10,7 @@ use model::{Env, Kept, StateError};
 use crate::control::Registers;
 use crate::control::load::check;
 use crate::core::device::Role;
-use crate::core::kept::KeptRing;
+use crate::core::kept::{KeptRing, Pieces};
 use crate::core::place::Broken;
 use crate::core::ring::{Format, Place, Position, Ring};
 use crate::irq;
@@ -42,8 +42,16 @@ impl Registers {
             };
             let found = Ring::found(&view, place, format, &KeptRing::new(&words, at));
             // A split ring that is not mapped is broken when it is looked at.
-            check(found.is_some() || !format.packed, "kept", at as u64, "not what a ring leaves")?;
-            if let Some(Position { next, used, told, .. }) = found {
+            check(
+                found.is_some() || !format.packed,
+                "kept",
+                at as u64,
+                "not what a ring leaves",
+            )?;
+            if let Some(Position {
+                next, used, told, ..
+            }) = found
+            {
                 (queue.next, queue.used, queue.told) = (next, used, told);
             }
         }
@@ -74,6 +82,8 @@ impl Registers {
                     true => ring.pass_over(view, end, |chain| packet::most_frames(view, chain)),
                     false => ring.finish_frame(view).map(|()| 0),
                 };
+                // Nothing is left of the frame, or nothing was given of it.
+                kept.put_pieces(Pieces::default());
                 match done {
                     Ok(frames) => lost += frames,
                     Err(why) => (*slot, broken) = (None, Some(why)),

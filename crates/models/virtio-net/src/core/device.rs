@@ -1,7 +1,7 @@
 //! The device, without a transport: it is told what was agreed upon and where its queues are.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datapath::{Habit, Waiters};
 use frame::{Counted, Finisher};
@@ -488,37 +488,6 @@ impl Device {
             Role::Rx(pair) => of(&self.rx.lock().rings[pair]),
             Role::Tx(pair) => of(&self.tx.lock().rings[pair]),
             Role::Ctrl => of(&self.ctrl.lock().ring),
-        }
-    }
-
-    /// From now on keeps in `words` what another process must know that goes on. `false`: it does already.
-    pub(crate) fn keep(&self, words: Kept) -> bool {
-        let mut tx = self.tx.lock();
-        let mut rx = self.rx.lock();
-        let mut ctrl = self.ctrl.lock();
-        if self.kept.set(words.clone()).is_err() {
-            return false;
-        }
-        self.unsaved.keep();
-        for queue in 0..self.queues() {
-            let ring = match self.role(queue) {
-                Some(Role::Rx(pair)) => &mut rx.rings[pair],
-                Some(Role::Tx(pair)) => &mut tx.rings[pair],
-                Some(Role::Ctrl) => &mut ctrl.ring,
-                None => continue,
-            };
-            if let Some(ring) = ring {
-                ring.keep(KeptRing::new(&words, queue));
-                ring.delivers();
-            }
-        }
-        true
-    }
-
-    /// Until what was set up is saved, queues are not served.
-    pub(crate) fn hold_on(&self) {
-        if self.kept.get().is_some() {
-            self.hold.store(true, Ordering::Release);
         }
     }
 

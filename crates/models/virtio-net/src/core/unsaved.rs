@@ -53,9 +53,7 @@ impl Unsaved {
     pub fn settle(&self) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
         // Otherwise no answer waits, or it is known already.
-        let _ = self
-            .answers
-            .compare_exchange(DONE, SAVED, success, failure);
+        let _ = self.answers.compare_exchange(DONE, SAVED, success, failure);
     }
 
     /// Whether answers wait whose commands are saved. They are shown by the caller.
