@@ -368,7 +368,8 @@ fn run(how: Traffic, steps: u64, again: u64) -> (Vec<Vec<u8>>, u64, bool) {
     }
     host.guests(0);
     let left = host.sender.ring.under_way();
-    assert_eq!(left, 0, "the sender waits for ever");
+    let what = format!("{} dead at step {steps}, again at {again}", how.name);
+    assert_eq!(left, 0, "{what}: the sender waits for ever");
     assert_eq!(host.sender.next, ALL, "all was posted");
     assert!(host.receiver.came.is_empty(), "a frame is not whole");
     (host.receiver.got, host.unsure, died)
@@ -379,7 +380,7 @@ fn wherever_it_dies(how: Traffic) {
     let (undisturbed, ..) = run(how, u64::MAX, u64::MAX);
     assert!(undisturbed.len() >= ALL as usize, "{name}");
     let mut deaths = 0;
-    for again in [u64::MAX, 0, 1, 2, 3, 4, 6] {
+    for again in [u64::MAX, 1, 4] {
         for steps in 0.. {
             let (got, unsure, died) = run(how, steps, again);
             let what = format!("{name} dead at step {steps}, again at {again}");
@@ -401,7 +402,7 @@ fn wherever_it_dies(how: Traffic) {
             deaths += 1;
         }
     }
-    assert!(deaths > 200, "{name}: {deaths}");
+    assert!(deaths > 100, "{name}: {deaths}");
 }
 
 #[test]

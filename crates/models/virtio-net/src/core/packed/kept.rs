@@ -34,13 +34,14 @@ impl Packed {
         }
     }
 
-    /// Where a ring at this place has come to: from where its word has it, up to where a descriptor is not used in this lap. `None`:
-    /// the word is none that a ring leaves.
+    /// Where a ring at this place has come to: from where its word has it, up to where a descriptor is not used in this lap. No
+    /// further than what was taken: behind that, what the driver left in the lap before looks as what it gives in the next. `None`: the
+    /// word is none that a ring leaves.
     pub fn found(view: &View<'_>, place: Place, kept: &KeptRing) -> Option<Position> {
-        let Stand { from, slots, .. } = kept.stand();
+        let Stand { from, end, slots } = kept.stand();
         let size = place.size;
-        let mut cursor = Cursor(from);
-        if cursor.index() >= size || slots > size {
+        let (mut cursor, end) = (Cursor(from), Cursor(end));
+        if cursor.index() >= size || end.index() >= size || slots > size {
             return None;
         }
         let at = |cursor: Cursor| place.desc + DESC * u64::from(cursor.index());
@@ -48,18 +49,15 @@ impl Packed {
             let tail = Self::tail(view, at(cursor));
             tail.is_ok_and(|(_, _, flags)| (flags & USED != 0) == cursor.wrap())
         };
-        match slots {
-            0 => {
-                for _ in 0..size {
-                    if !is_used(cursor) {
-                        break;
-                    }
-                    cursor = cursor.on(1, size);
-                }
-            }
+        if slots > 0 && is_used(cursor) {
             // All of its slots, or none.
-            slots if is_used(cursor) => cursor = cursor.on(slots, size),
-            _ => {}
+            cursor = cursor.on(slots, size);
+        }
+        for _ in 0..end.since(cursor, size) {
+            if !is_used(cursor) {
+                break;
+            }
+            cursor = cursor.on(1, size);
         }
         Some(Position {
             next: cursor.0,
@@ -99,7 +97,13 @@ impl Packed {
         view: &View<'_>,
         kept: &KeptRing,
     ) -> Result<Cursor, Broken> {
-        let (size, end) = (self.place.size, kept.stand().end);
+        let size = self.place.size;
+        let said = Cursor(kept.stand().end).since(self.shown, size);
+        if said < self.next.since(self.shown, size) {
+            // Nothing of it was delivered: it was received, or dropped.
+            self.delivers();
+        }
+        let end = kept.stand().end;
         let stand = |at: Cursor, slots| {
             kept.put(Stand {
                 from: at.0,
