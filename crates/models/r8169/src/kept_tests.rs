@@ -56,12 +56,15 @@ fn receiver_of_version_1() -> Nic {
     new(Config::of(Variant::Rtl8169S, MAC))
 }
 
+/// A packet, and the words of its first descriptor beside lengths and OWN.
+type Packet = (Vec<u8>, (u32, u32));
+
 /// How packets are sent and received.
 #[derive(Clone, Copy, Debug)]
 struct Traffic {
     name: &'static str,
-    /// What packet `n` is, and the words of its first descriptor beside lengths and OWN.
-    packet: fn(u32) -> (Vec<u8>, (u32, u32)),
+    /// What packet `n` is.
+    packet: fn(u32) -> Packet,
     /// In how many descriptors.
     pieces: fn(u32) -> usize,
     /// Bytes of a receive buffer.
@@ -96,7 +99,7 @@ fn datagram(n: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn mixed(n: u32) -> (Vec<u8>, (u32, u32)) {
+fn mixed(n: u32) -> Packet {
     match n % 4 {
         0 => (numbered(plain(MAC, 60 + n as usize), n), (0, 0)),
         // The checksum of IPv4 is asked for.
@@ -107,7 +110,7 @@ fn mixed(n: u32) -> (Vec<u8>, (u32, u32)) {
 }
 
 /// Large packets, cut by the chip; those behind the deaths are not.
-fn cut(n: u32) -> (Vec<u8>, (u32, u32)) {
+fn cut(n: u32) -> Packet {
     if n % 5 != 2 || n >= FIRST {
         return (ALIKE.packet)(n);
     }
@@ -118,7 +121,7 @@ fn cut(n: u32) -> (Vec<u8>, (u32, u32)) {
 }
 
 /// The same as a driver of version 1 says it.
-fn cut_by_version_1(n: u32) -> (Vec<u8>, (u32, u32)) {
+fn cut_by_version_1(n: u32) -> Packet {
     let (bytes, (opts1, _)) = cut(n);
     let large = opts1 != 0;
     (bytes, (if large { 1 << 27 | 500 << 16 } else { 0 }, 0))

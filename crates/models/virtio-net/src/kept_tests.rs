@@ -428,7 +428,6 @@ fn packets_of_split_rings_are_sent_at_most_once_wherever_the_process_dies() {
         packet: mixed,
         pieces: |_| 2,
         buffer: (1536, 12),
-        ..ALIKE
     });
 }
 
