@@ -5,7 +5,7 @@
 //! of what is more than that. [`with_batch`] and [`with_places`] keep storage between views. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
 //! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
 //! has received. [`csb`] is the NIC's side of a Communication Status Block. [`Waiters`] are senders that found no room. [`Aligned`] begins
-//! with a cache line.
+//! with a cache line. [`kept`] is for models that outlive their process.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
@@ -17,6 +17,7 @@ mod finish;
 mod gather;
 mod generation;
 mod habit;
+pub mod kept;
 mod layout;
 mod magic;
 pub mod offload;

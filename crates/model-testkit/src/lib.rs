@@ -8,6 +8,7 @@ mod cable;
 pub mod death;
 mod groups;
 mod large;
+pub mod lives;
 mod machine;
 pub mod packet;
 mod peek;
@@ -15,6 +16,7 @@ mod pin;
 pub mod scripts;
 mod time;
 mod touched;
+pub mod virtq;
 
 pub use cable::{CountedWake, Hole, Wire};
 pub use groups::{in_groups, in_mixes};

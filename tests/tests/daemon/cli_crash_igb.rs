@@ -17,7 +17,7 @@ const TYPE: [u8; 2] = [0x88, 0xb7];
 const BURST: u64 = 8;
 
 /// A NIC with its driver.
-trait Nic: Send {
+pub(crate) trait Nic: Send {
     fn mac(&self) -> [u8; 6];
     /// Returns how many there was room for.
     fn send(&mut self, frames: &[Vec<u8>]) -> usize;
@@ -130,7 +130,7 @@ fn talk(nic: &mut dyn Nic, peer: [u8; 6], seen: &Seen, stop: &AtomicBool) {
 }
 
 /// Has workers killed while two guests talk. None of it may stop, come twice, or in another order.
-fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, kills: u32) {
+pub(crate) fn kills(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, kills: u32) {
     let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let mut chance = Chance(seed.as_nanos() as u64 | 1);
     println!("seed {}", chance.0);

@@ -5,6 +5,8 @@ mod cli_config;
 mod cli_control;
 mod cli_crash;
 mod cli_crash_igb;
+mod cli_crash_rtl;
+mod cli_crash_virtio;
 mod cli_errors;
 mod cli_fair;
 mod cli_guards;

@@ -38,9 +38,15 @@ fn tcp_goes_on_over_kills(card: Card, kills: u32) {
         .env("HYPERNIC_TEST_LIFE_MS", "0");
     let launch = match card {
         Card::IgbVf => launch.arg("serve").arg(a_vf(&lab)),
-        Card::Igb => launch
-            .args(lab.run_args_of("82576", "n0", "tap:t0"))
-            .arg("--keeper"),
+        Card::Igb | Card::R8169 | Card::Virtio => {
+            let model = match card {
+                Card::Igb => "82576",
+                Card::R8169 => "r8168",
+                _ => "virtio-net",
+            };
+            let args = lab.run_args_of(model, "n0", "tap:t0");
+            launch.args(args).arg("--keeper")
+        }
         _ => launch.args(lab.run_args("n0", "tap:t0")).arg("--keeper"),
     };
     let mut daemon = launch.start().unwrap();
@@ -118,4 +124,16 @@ fn long_the_stock_igb_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
 #[ignore = "long: a guest's TCP over forty kills"]
 fn long_the_stock_vf_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
     tcp_goes_on_over_kills(Card::IgbVf, 40);
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over forty kills"]
+fn long_the_stock_r8169_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(Card::R8169, 40);
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over forty kills"]
+fn long_the_stock_virtio_net_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(Card::Virtio, 40);
 }

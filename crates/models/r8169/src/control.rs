@@ -2,6 +2,7 @@
 
 mod commands;
 mod load;
+mod recover;
 mod save;
 mod writes;
 
@@ -10,13 +11,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use frame::Counted;
-use model::{Control, Env, Moderation, Nanos, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, ResetKind, StateError, Work};
 use regs::Id;
 
 use crate::core::chip::Chip;
 use crate::core::config::Config;
 use crate::core::eeprom::Eeprom;
 use crate::core::irq::Way;
+use crate::core::kept;
 use crate::core::ocp::{self, Ocp};
 use crate::core::phy::{Effect, Phy};
 use crate::core::stats::Stat;
@@ -40,6 +42,8 @@ pub(crate) struct Registers {
     /// How long auto-negotiation takes.
     pub negotiation: Nanos,
     pub work: Work,
+    /// Accesses have changed what the words that outlive the process do not tell.
+    pub changed: bool,
 }
 
 impl Registers {
@@ -52,6 +56,7 @@ impl Registers {
             ephy: [0; EPHY],
             negotiation: nanos(config.negotiation),
             work: Work::default(),
+            changed: false,
         };
         new.power_up();
         new.phy.negotiated = new.phy.can_negotiate();
@@ -196,10 +201,13 @@ impl Registers {
         let chip = &self.chip;
         chip.file.set(r::CR, 0);
         chip.reset_rings();
-        chip.irq.lock().reset(env);
+        let mut irq = chip.irq.lock();
+        irq.reset(env);
+        chip.note(kept::IMR, irq.imr.into());
     }
 
     fn reset_all(&mut self, env: &Env) {
+        self.changed = true;
         self.chip.file.reset();
         self.chip.setup.changed();
         self.reset_mac(env);
@@ -275,8 +283,11 @@ impl Control for Registers {
             };
             word = Some((base, value));
             *byte = value.to_le_bytes()[at as usize % 4];
-            if base == 0x3c {
-                self.look();
+            match base {
+                0x3c => self.look(),
+                // It is not to fall behind what a driver has seen.
+                r::RX_MISSED_AT => self.changed = true,
+                _ => {}
             }
         }
     }
@@ -320,6 +331,7 @@ impl Control for Registers {
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
+        self.changed = true;
         let awake = state.bus_master && !state.d3;
         if self.chip.awake.swap(awake, Ordering::AcqRel) && !awake {
             self.chip.settle();
@@ -337,6 +349,7 @@ impl Control for Registers {
     fn tick(&mut self, env: &Env) {
         let due = self.chip.irq.lock().tick(env);
         if due.link {
+            self.changed = true;
             self.phy.negotiated = self.phy.can_negotiate();
             self.update_link(env);
         }
@@ -348,6 +361,7 @@ impl Control for Registers {
 
     fn set_link(&mut self, env: &Env, up: bool) {
         if self.phy.cable != up {
+            self.changed = true;
             self.phy.cable = up;
             let effect = self.phy.renegotiate();
             self.phy_effect(env, effect);
@@ -355,6 +369,7 @@ impl Control for Registers {
     }
 
     fn moderate(&mut self, env: &Env, how: Moderation) {
+        self.changed = true;
         self.chip.irq.lock().moderate(env, how);
     }
 
@@ -363,6 +378,40 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, blob)
+        self.become_state(env, &load::decode(blob)?)?;
+        self.changed = true;
+        self.chip.note_all();
+        Ok(())
+    }
+
+    fn keep(&mut self, words: Kept) -> bool {
+        // A guest with a CSB is told by other words than descriptors.
+        if self.chip.csb.offered || self.chip.kept.set(words).is_err() {
+            return false;
+        }
+        self.chip.note_all();
+        true
+    }
+
+    fn take_changed(&mut self) -> bool {
+        let dumped = self.chip.dumped.swap(false, Ordering::AcqRel);
+        std::mem::take(&mut self.changed) | dumped
+    }
+
+    fn settled(&mut self) {
+        if self.chip.rx_hold.swap(false, Ordering::AcqRel) {
+            // Senders that found it off ask again.
+            self.chip.stop_waiting();
+            self.work.rx = true;
+        }
+    }
+
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, age): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
+        self.go_on(env, (load::decode(blob)?, age), words)
     }
 }

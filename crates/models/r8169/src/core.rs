@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod counters;
 pub(crate) mod eeprom;
 pub(crate) mod irq;
+pub(crate) mod kept;
 pub(crate) mod ocp;
 pub(crate) mod phy;
 pub(crate) mod queues;

@@ -320,6 +320,17 @@ impl Irq {
         Some(now + ahead)
     }
 
+    /// So much time has passed since this was saved, in which the timer may have come to its time.
+    pub fn age(&mut self, env: &Env, age: Nanos, timer_int: u32) {
+        self.timer_base = self.timer_base.wrapping_sub(age);
+        let now = env.clock.now();
+        self.timer = self.next_match(now, timer_int);
+        let since = |next: Nanos| self.wrap() - (next - now);
+        if self.timer.is_some_and(|next| since(next) <= age) {
+            self.latch(cause::TIMEOUT);
+        }
+    }
+
     pub fn set_link_timer(&mut self, env: &Env, at: Option<Nanos>) {
         self.link = at;
         self.arm(env);

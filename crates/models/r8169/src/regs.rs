@@ -68,6 +68,8 @@ regs::registers! { pub,
 
 /// Where a driver says that there are packets, which is written more often than all others.
 pub(crate) const TPPOLL_AT: u64 = REGISTERS[TPPOLL.index()].offset as u64;
+/// Where the count is of frames that were missed.
+pub(crate) const RX_MISSED_AT: u32 = REGISTERS[RX_MISSED.index()].offset;
 
 /// The table of all NICs of the process.
 pub fn table() -> Arc<Table> {

@@ -172,8 +172,9 @@ impl Receiver {
         let view = env.memory.view();
         let page = chip.csb_wanted(env, &view);
         let mut state = chip.rx.reach()?;
-        // With others about, frames are copied without the lock.
-        let taken = if chip.rx_on() && !state.crowded() {
+        // With others about, frames are copied without the lock, unless words are kept.
+        let leases = state.crowded() && chip.kept.get().is_none();
+        let taken = if chip.rx_on() && !leases {
             take(&view, &mut state)
         } else {
             // A batch counts them.

@@ -13,9 +13,10 @@ use datapath::csb::CsbPage;
 use datapath::with_batch;
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
-use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
+use model::{Env, Kept, Progress, TURN_BYTES, Transmit, Watch};
 
 use crate::core::chip::Chip;
+use crate::core::kept::{self, Sending};
 use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch};
 use crate::core::stats::Stat;
 use crate::irq;
@@ -136,6 +137,7 @@ fn statistics(chip: &Chip, env: &Env) {
         let view = env.memory.view();
         let awake = chip.awake.load(Ordering::Acquire);
         if awake && view.write_release(at, &chip.stats.dump()).is_ok() {
+            chip.dumped.store(true, Ordering::Release);
             count(&chip.counters.stats_dumps, 1);
         } else {
             count(&chip.counters.stats_dma_fault, 1);
@@ -360,6 +362,11 @@ fn offer(
 ) -> Sent {
     let counters = &chip.counters;
     let offered = batch.len();
+    let kept = chip.kept.get();
+    let what = begins(&state.descs);
+    if let (Some(kept), Some((what, opts2))) = (kept, what) {
+        kept::delivers(kept, (view, base), what, opts2);
+    }
     let mut dealt = 0;
     if offered > 0 {
         let mut unfinished = 0;
@@ -399,12 +406,60 @@ fn offer(
                 chip.stats.add(Stat::TxError, 1);
             }
         }
-        let range = done..done + descs as usize;
-        state.next = give_back((chip, view), base, &state.descs[range]);
+        if kept.is_none() {
+            let range = done..done + descs as usize;
+            state.next = give_back((chip, view), base, &state.descs[range]);
+        }
         state.given += descs;
         done += descs as usize;
     }
+    if let (Some(kept), Some(what)) = (kept, what) {
+        end_kept(kept, (chip, view), base, state, (done, what));
+    }
     sent
+}
+
+/// Gives the first `done` descriptors of what was offered back, where words are kept. Of a large packet behind them the sink may have
+/// taken a part, which nobody will know: should the process die, it is not sent again.
+fn end_kept(
+    kept: &Kept,
+    (chip, view): (&Chip, &View<'_>),
+    base: u64,
+    state: &mut TxState,
+    (done, (what, opts2)): (usize, (Sending, u32)),
+) {
+    let memory = (view, base);
+    let all = state.descs.len();
+    let (given, left) = state.descs.split_at(done);
+    let large = state.taken.iter().scan(0, |at, (descs, fate)| {
+        let begin = std::mem::replace(at, *at + *descs as usize);
+        Some((begin, *at, fate))
+    });
+    let large = large
+        .filter(|(.., fate)| matches!(fate, Fate::Frame { segments, .. } if *segments > 1))
+        .find_map(|(begin, end, _)| (begin == done).then(|| begins(&left[..end - begin])))
+        .flatten();
+    if let Some((packet, _)) = large {
+        kept::may_have_begun(kept, packet);
+    }
+    match given.last() {
+        None => kept::refused(kept, memory, what, opts2),
+        Some(last) => {
+            state.next = last.next();
+            kept::give_back(kept, memory, (given, all), &chip.counters.tx_dma_fault);
+        }
+    }
+}
+
+/// What is about to be delivered of these descriptors, and the second word of the first.
+fn begins(descs: &[Desc]) -> Option<(Sending, u32)> {
+    let (first, last) = (descs.first()?, descs.last()?);
+    let what = Sending {
+        first: first.index,
+        n: descs.len() as u32,
+        next: last.next(),
+    };
+    Some((what, first.opts2))
 }
 
 fn count_bad(chip: &Chip, why: Bad) {

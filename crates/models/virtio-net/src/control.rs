@@ -3,6 +3,7 @@
 mod common;
 mod identity;
 mod load;
+mod recover;
 mod save;
 mod writes;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use datapath::KEY;
 use datapath::counters::count;
 use frame::Counted;
-use model::{Control, Env, Moderation, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Kept, Moderation, Nanos, PciState, ResetKind, StateError, Work};
 
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
@@ -28,6 +29,8 @@ pub(crate) struct Registers {
     pub device: Arc<Device>,
     pub common: Common,
     pub work: Work,
+    /// Accesses have changed what the words that outlive the process do not tell.
+    pub changed: bool,
 }
 
 impl Registers {
@@ -37,10 +40,12 @@ impl Registers {
             device,
             common,
             work: Work::default(),
+            changed: false,
         }
     }
 
     fn reset_all(&mut self, env: &Env) {
+        self.changed = true;
         self.device.reset();
         irq::disarm(&self.device, env);
         self.common = Common::new(&self.device);
@@ -134,7 +139,10 @@ impl Control for Registers {
         }
         let inside = offset % page::LEN;
         match offset - inside {
-            page::COMMON => self.write_common(env, inside, data),
+            page::COMMON => {
+                self.changed = true;
+                self.write_common(env, inside, data);
+            }
             page::NOTIFY => {
                 // The address says which queue, the value too; with NOTIFICATION_DATA the rest of it is news that the
                 // ring tells better.
@@ -162,6 +170,7 @@ impl Control for Registers {
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
+        self.changed = true;
         self.device.set_master(state.bus_master && !state.d3);
         self.device.set_messages(state.msix);
         irq::settle(&self.device, env, None);
@@ -175,6 +184,7 @@ impl Control for Registers {
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
+        self.changed = true;
         if self.device.set_net_status(net_status::LINK_UP, up) && self.device.has(feature::STATUS) {
             irq::config(&self.device, env);
         }
@@ -191,6 +201,43 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, blob)
+        let state = load::decode(blob)?;
+        self.become_state(env, &state)?;
+        self.changed = true;
+        let up = self.device.has_link();
+        if up && self.device.has(feature::GUEST_ANNOUNCE | feature::STATUS) {
+            // It may be behind another port of its network now.
+            self.device.set_net_status(net_status::ANNOUNCE, true);
+            irq::config(&self.device, env);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, words: Kept) -> bool {
+        self.device.keep(words)
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed) | self.device.unsaved.take()
+    }
+
+    fn settled(&mut self) {
+        self.device.unsaved.settle();
+        if self
+            .device
+            .hold
+            .swap(false, std::sync::atomic::Ordering::AcqRel)
+        {
+            self.note_all();
+        }
+    }
+
+    fn recover(
+        &mut self,
+        env: &Env,
+        (blob, _): (&[u8], Nanos),
+        words: Kept,
+    ) -> Result<u64, StateError> {
+        self.go_on(env, load::decode(blob)?, words)
     }
 }

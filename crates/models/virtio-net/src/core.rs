@@ -7,6 +7,7 @@ pub mod counters;
 pub mod device;
 pub mod fate;
 pub mod journal;
+pub mod kept;
 pub mod packed;
 pub mod place;
 pub mod queues;
@@ -15,6 +16,7 @@ pub mod split;
 pub mod station;
 pub mod stats;
 pub mod steering;
+pub mod unsaved;
 pub mod words;
 pub mod write_log;
 

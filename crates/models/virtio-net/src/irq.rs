@@ -88,6 +88,7 @@ pub fn disarm(device: &Device, env: &Env) {
 /// A ring is broken: the device needs a reset, and says so.
 pub fn broken(device: &Device, env: &Env, why: Broken) {
     device.counters.broken(why);
+    device.unsaved.change();
     if device.add_status(status::NEEDS_RESET) & status::NEEDS_RESET == 0 {
         config(device, env);
     }

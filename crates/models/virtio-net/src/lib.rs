@@ -18,6 +18,8 @@ mod control;
 mod core;
 mod filter;
 mod irq;
+#[cfg(test)]
+mod kept_tests;
 pub mod regs;
 mod rx;
 pub mod state;

@@ -68,9 +68,12 @@ impl Transmit for Sender {
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
         let device = &*self.device;
         let view = env.memory.view();
+        command::answer(device, env, &view);
         if device.ctrl_kicked.swap(false, Ordering::AcqRel) {
             command::run(device, env, &view);
         }
+        // Answers that wait until what they answer is saved.
+        let waits = device.unsaved.waits();
         if !device.is_live() {
             return Progress::Idle;
         }
@@ -78,10 +81,11 @@ impl Transmit for Sender {
         let progress = all(device, env, &view, &mut queue, to, budget);
         irq::arm(device, env, queue.calls.due());
         drop(queue);
-        progress.unwrap_or_else(|why| {
+        let progress = progress.unwrap_or_else(|why| {
             irq::broken(device, env, why);
             Progress::Idle
-        })
+        });
+        if waits { Progress::More } else { progress }
     }
 }
 
@@ -306,6 +310,7 @@ fn offer(
     let offered = batch.len();
     let mut dealt = 0;
     if offered > 0 {
+        ring.delivers();
         let mut unfinished = 0;
         let count_one = |_, _| unfinished += 1;
         let limit = Caps {
@@ -346,7 +351,15 @@ fn offer(
         ring.used(view, id, 0)?;
         used += 1;
     }
-    ring.give_back((queue.taken.len() - used) as u16);
+    let left = queue.taken.len() - used;
+    if left > 0 {
+        // Of a large packet the sink may have taken a part, which nobody will know: it is not sent again should the process die.
+        let large = matches!(queue.taken[used].1, Fate::Segments { .. });
+        let first = u16::from(large);
+        ring.give_back(left as u16 - first);
+        ring.delivers();
+        ring.give_back(first);
+    }
     Ok(dealt == offered)
 }
 

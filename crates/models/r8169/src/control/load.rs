@@ -29,7 +29,7 @@ const MOST_COUNT: u64 = 1 << 62;
 /// Frames that IntrMitigate holds at most.
 const MOST_HELD: u32 = 15 * mitigate::FRAMES;
 
-fn check(
+pub(super) fn check(
     ok: bool,
     field: &'static str,
     value: impl Into<u64>,
@@ -51,7 +51,7 @@ fn absolute(field: &'static str, at: i64, most: i64, now: Nanos) -> Result<Nanos
     Ok(now.saturating_add_signed(at))
 }
 
-fn decode(blob: &[u8]) -> Result<v1::V1, StateError> {
+pub(super) fn decode(blob: &[u8]) -> Result<v1::V1, StateError> {
     let saved = snapshot::open(v1::V1::KIND, blob)?;
     if saved.version != v1::V1::VERSION {
         return Err(StateError::Version {
@@ -65,7 +65,7 @@ fn decode(blob: &[u8]) -> Result<v1::V1, StateError> {
 
 impl Registers {
     /// Becomes what was saved.
-    pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+    pub(super) fn become_state(&mut self, env: &Env, state: &v1::V1) -> Result<(), StateError> {
         let v1::V1 {
             xid,
             registers,
@@ -82,7 +82,7 @@ impl Registers {
             awake,
             tx_work,
             interrupts,
-        } = &decode(blob)?;
+        } = state;
         let chip = Arc::clone(&self.chip);
         let variant = chip.variant;
         check(*xid == variant.xid(), "xid", *xid, "this is another chip")?;

@@ -9,6 +9,8 @@ use regs::{Found, Id};
 
 use crate::control::Registers;
 use crate::core::irq::Irq;
+use crate::core::kept;
+use crate::irq::{RECEIVED, SENT};
 use crate::regs as r;
 use crate::regs::bits::{cause, cpcr, cr, dtccr, eecr, mitigate, poll};
 
@@ -21,6 +23,8 @@ impl Registers {
         let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
             return;
         };
+        // The others say themselves what of them is to be saved.
+        self.changed |= id != r::TPPOLL && id != r::IMR_ISR;
         let stored = self.chip.file.get_at(id, element);
         let merged = stored & !lanes | value & lanes;
         match id {
@@ -30,17 +34,9 @@ impl Registers {
                 self.ask_to_wake();
             }
             r::DTCCR_LOW => self.write_dtccr(merged),
-            r::TNPDS_LOW | r::TNPDS_HIGH => {
-                let mut tx = self.chip.tx.lock();
-                self.set(id, merged);
-                tx.reset();
-            }
+            r::TNPDS_LOW | r::TNPDS_HIGH => self.chip.reset_sent(|| self.set(id, merged)),
             r::RDSAR_LOW | r::RDSAR_HIGH => {
-                let mut rx = self.chip.rx.settle();
-                self.set(id, merged);
-                self.chip.setup.changed();
-                rx.reset();
-                drop(rx);
+                self.chip.reset_received(|| self.set(id, merged));
                 self.chip.stop_waiting();
             }
             r::CR if lanes >> cr::SHIFT != 0 => self.write_cr(env, merged),
@@ -124,6 +120,9 @@ impl Registers {
             self.chip.settle();
         }
         let on = after & !before;
+        if on & cr::RE != 0 {
+            self.chip.hold_receiver();
+        }
         self.work.tx |= on & cr::TE != 0;
         self.work.rx |= on & cr::RE != 0;
     }
@@ -139,6 +138,7 @@ impl Registers {
             count(&chip.counters.tx_high_priority, 1);
         }
         if value & poll::SOFTWARE_INTERRUPT != 0 {
+            self.changed = true;
             chip.irq.lock().raise(env, cause::SOFTWARE);
         }
     }
@@ -147,12 +147,15 @@ impl Registers {
         let mut irq = self.chip.irq.lock();
         let acknowledged = (value & lanes) >> 16;
         if acknowledged != 0 {
+            // Those that a NIC raises that goes on are not worth a word.
+            self.changed |= acknowledged as u16 & irq.isr & !(SENT | RECEIVED) != 0;
             irq.acknowledge(env, acknowledged as u16);
         }
         let mask = lanes as u16;
         if mask != 0 {
             let merged = irq.imr & !mask | value as u16 & mask;
             Irq::set_mask(&mut irq, env, merged);
+            self.chip.note(kept::IMR, irq.imr.into());
         }
         drop(irq);
         self.work.tx |= mask != 0 && self.chip.csb_unmasked(env);

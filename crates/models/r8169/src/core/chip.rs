@@ -3,19 +3,21 @@
 //! Locks, outermost first: `tx`, `rx`, then `waiters` or `irq`. Nothing outside the model is called under `irq` but the
 //! interrupt pin and the timer.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datapath::counters::count;
 use datapath::csb::Block;
 use datapath::{Generation, Waiters};
 use lease::Lessor;
-use model::Env;
+use model::{Env, Kept};
 use parking_lot::Mutex;
 use regs::{File, Id};
 
 use crate::core::config::Config;
 use crate::core::counters::Counters;
 use crate::core::irq::Irq;
+use crate::core::kept;
 use crate::core::queues::{RxState, TxState};
 use crate::core::stats::Stats;
 use crate::core::wake::WakeUp;
@@ -25,6 +27,8 @@ use crate::regs::variant::Variant;
 
 /// The NIC's common state.
 pub(crate) struct Chip {
+    /// What goes on after this process died.
+    pub kept: OnceLock<Kept>,
     pub variant: Variant,
     pub file: File,
     /// Of all that decides how frames are received.
@@ -46,11 +50,17 @@ pub(crate) struct Chip {
     pub wake: WakeUp,
     /// The Communication Status Block.
     pub csb: Block,
+    /// The guest has placed its receive ring anew, or switched it on, and that is not saved yet: what went there now would not be
+    /// known to who goes on.
+    pub rx_hold: AtomicBool,
+    /// Statistics were written to memory, and what they said is not saved yet.
+    pub dumped: AtomicBool,
 }
 
 impl Chip {
     pub fn new(config: &Config) -> Self {
         Self {
+            kept: OnceLock::new(),
             variant: config.variant,
             file: File::new(r::table()),
             setup: Generation::default(),
@@ -69,6 +79,8 @@ impl Chip {
                 config.csb,
                 u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
             ),
+            rx_hold: AtomicBool::new(false),
+            dumped: AtomicBool::new(false),
         }
     }
 
@@ -86,7 +98,7 @@ impl Chip {
 
     /// Whether the receiver takes frames.
     pub fn rx_on(&self) -> bool {
-        self.runs(cr::RE) && !self.gated()
+        self.runs(cr::RE) && !self.gated() && !self.rx_hold.load(Ordering::Acquire)
     }
 
     /// The 8168H's receiver is closed.
@@ -108,9 +120,58 @@ impl Chip {
 
     /// Both rings begin anew, after the batches in flight.
     pub fn reset_rings(&self) {
-        self.tx.lock().reset();
-        self.rx.settle().reset();
+        self.reset_sent(|| {});
+        self.reset_received(|| {});
         self.stop_waiting();
+    }
+
+    /// The transmit ring begins anew, with what `set` sets.
+    pub fn reset_sent(&self, set: impl FnOnce()) {
+        let mut tx = self.tx.lock();
+        set();
+        tx.reset();
+        self.note_sent(tx.next);
+    }
+
+    /// The same of the receive ring. It takes no frame before that is saved.
+    pub fn reset_received(&self, set: impl FnOnce()) {
+        let mut rx = self.rx.settle();
+        self.hold_receiver();
+        set();
+        self.setup.changed();
+        rx.reset();
+        self.note(kept::RX, rx.next);
+    }
+
+    /// Stores one of the words that outlive the process: IMR, or where a ring stands.
+    #[inline]
+    pub fn note(&self, at: usize, value: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::put::<kept::Steps>(kept, at, value.into());
+        }
+    }
+
+    /// The transmit ring stands there, and no packet of it was begun.
+    fn note_sent(&self, next: u32) {
+        if let Some(kept) = self.kept.get() {
+            kept::begins_at(kept, next);
+        }
+    }
+
+    /// All of them, between two batches.
+    pub fn note_all(&self) {
+        let tx = self.tx.lock();
+        let rx = self.rx.settle();
+        self.note_sent(tx.next);
+        self.note(kept::RX, rx.next);
+        self.note(kept::IMR, self.irq.lock().imr.into());
+    }
+
+    /// What is placed anew is not used before it is saved.
+    pub fn hold_receiver(&self) {
+        if self.kept.get().is_some() {
+            self.rx_hold.store(true, Ordering::Release);
+        }
     }
 
     /// Waits until nothing touches the guest's memory any more that has begun before.

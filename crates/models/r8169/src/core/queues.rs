@@ -196,6 +196,8 @@ pub(crate) struct RxState {
     pub next: u32,
     /// Filled descriptors of the frames under way: index, and the two words to be written.
     pub filled: Vec<(u32, u32, u32)>,
+    /// The same as they are kept, if they are.
+    pub words: Vec<u64>,
     /// Descriptors of one frame.
     pub descs: Vec<Desc>,
     pub tally: RxTally,

@@ -61,10 +61,36 @@ impl Walk {
         Walk { begin, wrap: 0 }
     }
 
+    /// That of descriptors from `begin` on whose first words say this.
+    pub fn along(begin: u32, mut opts1: impl Iterator<Item = u32>) -> Self {
+        let end = opts1.position(|word| word & desc::EOR != 0);
+        let wrap = end.map_or(0, |at| at + 1);
+        Walk { begin, wrap }
+    }
+
     /// Descriptors before the first, which are those to go on with behind the ring's end.
     #[inline(always)]
     pub fn begin(&self) -> u32 {
         self.begin
+    }
+
+    /// How many stand before the ring's end, with it; 0: it is none of them.
+    #[inline]
+    pub fn wrap(&self) -> usize {
+        self.wrap
+    }
+
+    /// The first descriptor, and those behind it.
+    pub fn split(&self) -> (Self, Self) {
+        let first = Walk {
+            begin: self.begin,
+            wrap: usize::from(self.wrap == 1),
+        };
+        let rest = Walk {
+            begin: self.behind(1),
+            wrap: self.wrap.saturating_sub(1),
+        };
+        (first, rest)
     }
 
     /// The last of the first `n` has EOR.
@@ -102,15 +128,22 @@ impl Walk {
         if self.wrap == 0 || words.len() < self.wrap {
             return store(view, first, words, faults);
         }
+        self.mark_end(words);
         let (straight, around) = words.split_at_mut(self.wrap);
-        if let Some(last) = straight.last_mut() {
-            *last |= u64::from(desc::EOR);
-        }
         store(view, first, straight, faults);
         store(view, base, around, faults);
     }
 
-    /// The same where all `n` say the same.
+    /// Adds EOR to what the descriptor says with which the ring ends.
+    #[inline]
+    pub fn mark_end(&self, words: &mut [u64]) {
+        let last = self.wrap.checked_sub(1).and_then(|at| words.get_mut(at));
+        if let Some(last) = last {
+            *last |= u64::from(desc::EOR);
+        }
+    }
+
+    /// The same as [`Walk::store`] where all `n` say the same.
     #[inline(always)]
     pub fn store_same(
         &self,
@@ -193,6 +226,10 @@ mod tests {
         assert!(walk.has_ended());
         assert_eq!([1, 2, 4].map(|n| walk.behind(n)), [3, 0, 2]);
         assert_eq!([1, 2, 3].map(|n| walk.ring(n)), [None, Some(4), Some(4)]);
+        let (first, rest) = walk.split();
+        assert_eq!((first.behind(1), rest.begin(), rest.behind(1)), (3, 3, 0));
+        let (first, rest) = rest.split();
+        assert_eq!((first.behind(1), rest.begin(), rest.behind(2)), (0, 0, 2));
         let last = Walk::new(MOST - 1);
         assert_eq!((last.behind(1), last.ring(1)), (0, None));
     }

@@ -99,7 +99,8 @@ pub(super) fn place<'c>(
     (batch, picks): (&Batch<'_>, &[u16]),
     tally: &mut RxTally,
 ) -> (usize, Locked<'c>) {
-    if !state.crowded() || !chip.rx_on() {
+    // Where words are kept, one batch is under way at a time.
+    if !state.crowded() || !chip.rx_on() || chip.kept.get().is_some() {
         return (0, state);
     }
     let Some(ticket) = state.open() else {

@@ -9,7 +9,9 @@ use guest_mem::{View, WriteSlice};
 use wire::{ETHERNET_HEADER, EtherType, VLAN_TAG};
 
 use crate::core::chip::Chip;
+use crate::core::kept::{self, Says};
 use crate::core::queues::{Group, MOST, RxState, fetch, place};
+use crate::core::row::Walk;
 use crate::regs as r;
 use crate::regs::bits::{cpcr, desc, rx};
 use crate::rx::verdict::verdict;
@@ -320,12 +322,7 @@ impl<'a> Placing<'a, '_> {
 
     /// Gives the filled descriptors to the driver.
     pub fn publish(&mut self) {
-        publish(
-            self.chip,
-            self.view,
-            self.settings.base,
-            &mut self.state.filled,
-        );
+        publish(self.chip, self.view, self.settings.base, self.state);
     }
 }
 
@@ -340,11 +337,22 @@ pub(super) fn group_bits(group: Group, station: bool) -> u32 {
 }
 
 /// Gives filled descriptors to the driver.
-pub(super) fn publish(chip: &Chip, view: &View<'_>, base: u64, filled: &mut Vec<(u32, u32, u32)>) {
-    for (index, opts1, opts2) in filled.drain(..) {
-        let words = u64::from(opts2) << 32 | u64::from(opts1);
+pub(super) fn publish(chip: &Chip, view: &View<'_>, base: u64, state: &mut RxState) {
+    let says = |(_, opts1, opts2): (u32, u32, u32)| u64::from(opts2) << 32 | u64::from(opts1);
+    let RxState { filled, words, .. } = state;
+    if let Some(kept) = chip.kept.get() {
+        let Some((first, ..)) = filled.first() else {
+            return;
+        };
+        let walk = Walk::along(*first, filled.iter().map(|(_, opts1, _)| *opts1));
+        words.clear();
+        words.extend(filled.drain(..).map(says));
+        let faults = &chip.counters.rx_dma_fault;
+        return kept::publish(kept, (view, base), walk, Says::Each(words), faults);
+    }
+    for what in filled.drain(..) {
         if view
-            .write_release(place(base, index), &words.to_le_bytes())
+            .write_release(place(base, what.0), &says(what).to_le_bytes())
             .is_err()
         {
             count(&chip.counters.rx_dma_fault, 1);

@@ -7,6 +7,7 @@ use guest_mem::{Head, ReadSlice, View, WritePlaces, WriteSlice, copy_lengths, co
 use wire::{ETHERNET_HEADER, EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
+use crate::core::kept::{self, Says};
 use crate::core::queues::{Group, MOST, RunPlan, RunWay, RxState};
 use crate::core::row::{Row, Walk, store_one};
 use crate::filter;
@@ -136,7 +137,13 @@ fn single(
     }
     let word = way.word | total as u64;
     let faults = &chip.counters.rx_dma_fault;
-    store_one(view, (way.base, state.next), word, faults);
+    match chip.kept.get() {
+        None => store_one(view, (way.base, state.next), word, faults),
+        Some(kept) => {
+            let walk = Walk::new(state.next);
+            kept::publish(kept, (view, way.base), walk, Says::Same(1, word), faults);
+        }
+    }
     state.next = Walk::new(state.next).behind(1);
     let tally = &mut state.tally;
     tally.frames += 1;
@@ -298,9 +305,17 @@ fn fill_by<const N: usize>(
             words[..found].fill(word);
         }
         let copied = copy(done, &to, &places[..found], &mut words[..found]);
-        match say {
-            Say::Same(word) => walk.store_same(view, base, (copied, word), faults),
-            Say::Each(_) => walk.store(view, base, &mut words[..copied], faults),
+        match (chip.kept.get(), say) {
+            (None, Say::Same(word)) => walk.store_same(view, base, (copied, word), faults),
+            (None, Say::Each(_)) => walk.store(view, base, &mut words[..copied], faults),
+            (Some(kept), Say::Same(word)) => {
+                kept::publish(kept, (view, base), walk, Says::Same(copied, word), faults);
+            }
+            (Some(kept), Say::Each(_)) => {
+                walk.mark_end(&mut words[..copied]);
+                let says = Says::Each(&mut words[..copied]);
+                kept::publish(kept, (view, base), walk, says, faults);
+            }
         }
         state.next = walk.behind(copied);
         done += copied;

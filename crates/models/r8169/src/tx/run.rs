@@ -9,6 +9,7 @@ use frame::{MAX_BATCH, Mix, Run, Sink, same_header};
 use guest_mem::{ReadPlaces, View};
 
 use crate::core::chip::Chip;
+use crate::core::kept::{self, Says, Sending};
 use crate::core::queues::{Alike, MOST, TxState};
 use crate::core::row::{Row, Walk, store_one};
 use crate::core::stats::Stat;
@@ -103,14 +104,26 @@ pub(super) fn single(
     let at = [from.find(addr)?];
     let heads = [from.head(at[0])?];
     let run = Run::new(from, &at, &heads)?;
+    let walk = Walk::new(state.next);
+    let kept = chip.kept.get();
+    if let Some(kept) = kept {
+        kept::delivers(kept, (view, base), Sending::of(&walk, 1), 0);
+    }
     if to.deliver_run(&run).is_none_or(|taken| taken == 0) {
+        if let Some(kept) = kept {
+            kept::refused(kept, (view, base), Sending::of(&walk, 1), 0);
+        }
         state.runs.failed();
         return None;
     }
     state.runs.worked();
     let word = word & !u64::from(desc::OWN);
     let counters = &chip.counters;
-    store_one(view, (base, state.next), word, &counters.tx_dma_fault);
+    let faults = &counters.tx_dma_fault;
+    match kept {
+        None => store_one(view, (base, state.next), word, faults),
+        Some(kept) => kept::sent(kept, (view, base), (walk, 1), Says::Same(1, word), faults),
+    }
     state.next = Walk::new(state.next).behind(1);
     state.given += 1;
     count_alone(&counters.tx_frames, 1);
@@ -164,26 +177,40 @@ fn offer(
         words,
     } = kept;
     let (at, lens, heads) = (&at[..count], &lens[..count], &heads[..count]);
+    let kept = chip.kept.get();
+    if let Some(kept) = kept {
+        kept::delivers(kept, (view, base), Sending::of(&walk, count), 0);
+    }
     let sent = match (gathered.same, gathered.alike) {
-        (Some(_), _) => to.deliver_run(&Run::new(from, at, heads)?),
-        (None, true) => to.deliver_run(&Run::of_lengths(from, (at, lens), heads)?),
-        (None, false) => to.deliver_mix(&Mix::new(from, (at, lens), heads)?),
+        (Some(_), _) => Run::new(from, at, heads).and_then(|run| to.deliver_run(&run)),
+        (None, true) => {
+            Run::of_lengths(from, (at, lens), heads).and_then(|run| to.deliver_run(&run))
+        }
+        (None, false) => Mix::new(from, (at, lens), heads).and_then(|mix| to.deliver_mix(&mix)),
     };
     let sent = sent.unwrap_or(0).min(count);
     if sent == 0 {
+        if let Some(kept) = kept {
+            kept::refused(kept, (view, base), Sending::of(&walk, count), 0);
+        }
         return None;
     }
     let faults = &chip.counters.tx_dma_fault;
     let bytes = match gathered.same {
-        Some(word) => {
-            walk.store_same(view, base, (sent, word), faults);
-            sent * len
-        }
-        None => {
-            walk.store(view, base, &mut words[..sent], faults);
-            lens[..sent].iter().map(|len| usize::from(*len)).sum()
-        }
+        Some(_) => sent * len,
+        None => lens[..sent].iter().map(|len| usize::from(*len)).sum(),
     };
+    match (kept, gathered.same) {
+        (None, Some(word)) => walk.store_same(view, base, (sent, word), faults),
+        (None, None) => walk.store(view, base, &mut words[..sent], faults),
+        (Some(kept), same) => {
+            let says = match same {
+                Some(word) => Says::Same(sent, word),
+                None => Says::Each(&mut words[..sent]),
+            };
+            kept::sent(kept, (view, base), (walk, count), says, faults);
+        }
+    }
     let counters = &chip.counters;
     state.next = walk.behind(sent);
     state.given += sent as u32;

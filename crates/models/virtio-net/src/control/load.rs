@@ -17,7 +17,7 @@ use crate::regs::{NO_VECTOR, feature, net_status, status};
 use crate::state::V1;
 
 /// Reads a state of any known version without loading it.
-fn decode(blob: &[u8]) -> Result<V1, StateError> {
+pub(super) fn decode(blob: &[u8]) -> Result<V1, StateError> {
     let saved = snapshot::open(V1::KIND, blob)?;
     if saved.version != V1::VERSION {
         return Err(StateError::Version {
@@ -29,14 +29,18 @@ fn decode(blob: &[u8]) -> Result<V1, StateError> {
     saved.decode()
 }
 
-fn check(ok: bool, field: &'static str, value: u64, why: &'static str) -> Result<(), StateError> {
+pub(super) fn check(
+    ok: bool,
+    field: &'static str,
+    value: u64,
+    why: &'static str,
+) -> Result<(), StateError> {
     ok.then_some(())
         .ok_or(StateError::Field { field, value, why })
 }
 
 impl Registers {
-    pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        let state = &decode(blob)?;
+    pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
         self.check_numbers(state)?;
         let device = &*self.device;
         let queues = &state.queues;
@@ -96,11 +100,6 @@ impl Registers {
         device.set_net_status(net_status::LINK_UP, up);
         self.common = common;
         irq::settle(&self.device, env, Some(state.isr));
-        if up && self.device.has(feature::GUEST_ANNOUNCE | feature::STATUS) {
-            // It may be behind another port of its network now.
-            self.device.set_net_status(net_status::ANNOUNCE, true);
-            irq::config(&self.device, env);
-        }
         self.note_all();
         let kicked = state.ctrl_kicked;
         self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);

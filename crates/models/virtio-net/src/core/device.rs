@@ -1,12 +1,12 @@
 //! The device, without a transport: it is told what was agreed upon and where its queues are.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datapath::{Habit, Waiters};
 use frame::{Counted, Finisher};
 use lease::BoundedLock;
-use model::{Moderation, Nanos, Work};
+use model::{Kept, Moderation, Nanos, Work};
 use parking_lot::Mutex;
 
 use crate::core::chain::Chain;
@@ -14,12 +14,14 @@ use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
 use crate::core::journal::Journal;
+use crate::core::kept::KeptRing;
 pub use crate::core::queues::Role;
 use crate::core::queues::{Alike, CtrlQueue, Lines, RxQueues, RxScratch, TxQueues};
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
 use crate::core::station::Station;
 use crate::core::stats::{RxStats, Tally, TxStats};
 use crate::core::steering::Steering;
+use crate::core::unsaved::Unsaved;
 use crate::core::write_log::{WriteLog, Writes};
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 
@@ -48,6 +50,11 @@ pub struct Device {
     pub(crate) ctrl_kicked: AtomicBool,
     /// Transmit queues that were notified, a bit for each pair.
     pub(crate) tx_kicked: AtomicU32,
+    /// What goes on after this process died.
+    pub(crate) kept: OnceLock<Kept>,
+    /// A queue was enabled, and that is not saved yet: what went there now would not be known to who goes on.
+    pub(crate) hold: AtomicBool,
+    pub(crate) unsaved: Unsaved,
     /// What the timer is set to.
     pub(crate) armed: Mutex<Option<Nanos>>,
     /// Pairs that are used.
@@ -106,6 +113,9 @@ impl Device {
             waiters: Waiters::default(),
             ctrl_kicked: AtomicBool::new(false),
             tx_kicked: AtomicU32::new(0),
+            kept: OnceLock::new(),
+            hold: AtomicBool::new(false),
+            unsaved: Unsaved::default(),
             armed: Mutex::default(),
             pairs: AtomicU16::new(1),
             features: AtomicU64::new(0),
@@ -225,7 +235,9 @@ impl Device {
     /// Whether queues are served.
     #[inline]
     pub fn is_live(&self) -> bool {
-        self.status() & status::DRIVER_OK != 0 && self.master.load(Ordering::Acquire)
+        self.status() & status::DRIVER_OK != 0
+            && self.master.load(Ordering::Acquire)
+            && !self.hold.load(Ordering::Acquire)
     }
 
     /// The number of the configuration.
@@ -429,6 +441,11 @@ impl Device {
         if let (Ring::Packed(ring), Some(journal)) = (&mut ring, journal) {
             ring.set_journal(journal);
         }
+        if let Some(kept) = self.kept.get() {
+            ring.keep(KeptRing::new(kept, queue));
+            ring.delivers();
+            self.hold_on();
+        }
         let ring = Some(ring);
         match self.role(queue).ok_or(Refused::Size)? {
             Role::Rx(pair) => {
@@ -497,6 +514,7 @@ impl Device {
         self.pairs.store(1, Ordering::Release);
         self.tx_kicked.store(0, Ordering::Release);
         self.ctrl_kicked.store(false, Ordering::Release);
+        self.unsaved.reset();
         let mut rx = self.rx.lock();
         rx.station = Station::new(self.config.mac);
         rx.steering = Steering::default();

@@ -1,5 +1,7 @@
 //! The packed ring (virtio 1.4 §2.8).
 
+mod kept;
+
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -7,6 +9,7 @@ use guest_mem::View;
 
 use crate::core::chain::{Chain, One, Part};
 use crate::core::journal::Journal;
+use crate::core::kept::KeptRing;
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
@@ -106,6 +109,9 @@ pub struct Packed {
     used: Vec<Used>,
     /// Who is told before it is shown.
     journal: Option<Arc<dyn Journal>>,
+    /// What outlives the process, and which of `used` are of one frame: the first of them, and how many.
+    kept: Option<KeptRing>,
+    frames: Vec<(usize, usize)>,
     quiet: bool,
     force: bool,
     read: u32,
@@ -152,7 +158,10 @@ impl Packed {
             first: 0,
             used: Vec::with_capacity(size.into()),
             journal: None,
-            quiet: false,
+            kept: None,
+            frames: Vec::new(),
+            // It may have been told so before.
+            quiet: position.resumed,
             force: position.resumed,
             read: 0,
         })
@@ -409,6 +418,7 @@ impl Packed {
     pub fn unused(&mut self, chains: u16) {
         let left = self.used.len().saturating_sub(chains.into());
         self.used.truncate(left);
+        self.frames.retain(|(at, _)| *at < left);
     }
 
     /// What is used and not shown, as it is to be written: where, what, and for how many slots. Gives where it ends.
@@ -454,18 +464,17 @@ impl Packed {
 
     /// See [`Ring::show`](super::ring::Ring::show).
     pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
-        let size = self.place.size;
         let first = self.shown;
         if let Some(journal) = self.journal.as_deref().filter(|_| !self.used.is_empty()) {
             self.tell(journal);
         }
-        let (mut head, mut slots) = (None, 0);
+        if let Some(kept) = self.kept.clone() {
+            let cursor = self.write_in_order(view, &kept)?;
+            return Ok(self.shown_up_to(cursor));
+        }
+        let mut head = None;
         let cursor = self.each_used(|cursor, used, flags| {
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&used.len.to_le_bytes());
-            bytes[4..6].copy_from_slice(&used.id.to_le_bytes());
-            bytes[6..].copy_from_slice(&flags.to_le_bytes());
-            slots += used.slots;
+            let bytes = Self::used_bytes(used, flags);
             // The driver looks at them in order: behind the first it sees none before that.
             if head.is_none() {
                 head = Some(bytes);
@@ -473,21 +482,35 @@ impl Packed {
             }
             view.write(self.at(cursor) + 8, &bytes)
         })?;
-        self.held -= slots;
         if let Some(bytes) = head {
             view.write_release(self.at(first) + 8, &bytes)?;
             if let Some(journal) = &self.journal {
                 journal.commit(cursor.0, cursor.0);
             }
         }
+        Ok(self.shown_up_to(cursor))
+    }
+
+    /// A used descriptor behind its address.
+    #[inline(always)]
+    fn used_bytes(used: Used, flags: u16) -> [u8; 8] {
+        let (id, flags) = (u64::from(used.id) << 32, u64::from(flags) << 48);
+        (u64::from(used.len) | id | flags).to_le_bytes()
+    }
+
+    /// All that is used is written, up to this place. Returns how many buffers that are.
+    #[inline(always)]
+    fn shown_up_to(&mut self, cursor: Cursor) -> u32 {
+        let size = self.place.size;
+        let slots = cursor.since(self.shown, size);
+        self.held -= slots;
         let shown = self.used.len();
         self.first = self.behind(self.first, shown as u16);
         self.used.clear();
         self.shown = cursor;
-        let slots = cursor.since(first, size);
         // A ring and more: every event lies behind it.
         self.untold = self.untold.saturating_add(slots).min(size);
-        Ok(shown as u32)
+        shown as u32
     }
 
     /// See [`Ring::owes_call`](super::ring::Ring::owes_call).

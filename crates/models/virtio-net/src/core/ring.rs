@@ -2,7 +2,8 @@
 
 use guest_mem::View;
 
-use crate::core::chain::{Chain, One};
+use crate::core::chain::{self, Chain, One};
+use crate::core::kept::KeptRing;
 use crate::core::packed::Packed;
 pub use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused};
 use crate::core::split::Split;
@@ -37,6 +38,85 @@ impl Ring {
         } else {
             Split::new(place, format, position).map(Ring::Split)
         }
+    }
+
+    /// Where a ring at this place has come to whose process died. `None`: its word is none that a ring leaves, or it is not mapped.
+    pub fn found(
+        view: &View<'_>,
+        place: Place,
+        format: Format,
+        kept: &KeptRing,
+    ) -> Option<Position> {
+        if format.packed {
+            Packed::found(view, place, kept)
+        } else {
+            Split::found(view, place)
+        }
+    }
+
+    /// From now on keeps in `kept` what another process must know that goes on.
+    pub fn keep(&mut self, kept: KeptRing) {
+        of!(self, ring => ring.keep(kept));
+    }
+
+    /// What was taken is delivered next: should the process die, it is not delivered again. To be said again when some of it was
+    /// given back.
+    #[inline]
+    pub fn delivers(&self) {
+        of!(self, ring => ring.delivers());
+    }
+
+    /// The last `buffers` that were marked as used hold one frame.
+    #[inline]
+    pub fn one_frame(&mut self, buffers: u16) {
+        if let Ring::Packed(ring) = self {
+            ring.one_frame(buffers);
+        }
+    }
+
+    /// Gives back what was perhaps delivered before its process died: all up to the place `end`. Returns how many frames `frames` says
+    /// that were.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn pass_over(
+        &mut self,
+        view: &View<'_>,
+        end: u16,
+        frames: impl Fn(&Chain) -> u64,
+    ) -> Result<u64, Broken> {
+        let mut chain = Chain::default();
+        let mut passed = 0;
+        while of!(self, ring => ring.until(end)) > 0 && self.take_to_read(view, &mut chain)? {
+            passed += frames(&chain);
+            self.used(view, chain.id, 0)?;
+        }
+        self.show(view)?;
+        Ok(passed)
+    }
+
+    /// Gives the driver the rest of a frame of which it was given some buffers before the process died.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn finish_frame(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        let mut chain = Chain::default();
+        let left = |ring: &Ring| match ring {
+            Ring::Packed(ring) => ring.left_of_frame(),
+            Ring::Split(_) => None,
+        };
+        while let Some(last) = left(self) {
+            if !self.take(view, &mut chain)? {
+                break;
+            }
+            let all = chain::len(chain.writable());
+            let all = u32::try_from(all).unwrap_or(u32::MAX);
+            // All but the last are full.
+            let len = if left(self).is_some() { all } else { last };
+            self.used(view, chain.id, len)?;
+        }
+        self.show(view)?;
+        Ok(())
     }
 
     /// Entries.

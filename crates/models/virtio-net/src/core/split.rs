@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use datapath::kept::Step;
 use guest_mem::View;
 
 use crate::core::chain::{Chain, One, Part};
+use crate::core::kept::{KeptRing, Stand, Steps};
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
@@ -46,6 +48,8 @@ pub struct Split {
     quiet: bool,
     /// The next decision is to call.
     force: bool,
+    /// What outlives the process.
+    kept: Option<KeptRing>,
     read: u32,
 }
 
@@ -81,8 +85,10 @@ impl Split {
             avail: position.next,
             shown: position.used,
             run: None,
-            quiet: false,
+            // It may have been told so before.
+            quiet: position.resumed,
             force: position.resumed,
+            kept: None,
             read: 0,
         })
     }
@@ -103,6 +109,39 @@ impl Split {
             resumed: true,
             ..self.position
         }
+    }
+
+    /// See [`Ring::keep`](super::ring::Ring::keep).
+    pub fn keep(&mut self, kept: KeptRing) {
+        self.kept = Some(kept);
+    }
+
+    /// See [`Ring::delivers`](super::ring::Ring::delivers).
+    #[inline]
+    pub fn delivers(&self) {
+        if let Some(kept) = &self.kept {
+            kept.put(Stand {
+                end: self.position.next,
+                ..Stand::default()
+            });
+        }
+    }
+
+    /// Where a ring at this place has come to: its index says it.
+    pub fn found(view: &View<'_>, place: Place) -> Option<Position> {
+        let used = words::load(view, place.device + 2).ok()?;
+        Some(Position {
+            next: used,
+            used,
+            told: used,
+            resumed: true,
+        })
+    }
+
+    /// Buffers from the next on up to the place `end`; 0: it is none that a ring has come to.
+    pub fn until(&self, end: u16) -> u16 {
+        let n = end.wrapping_sub(self.position.next);
+        if n > self.place.size { 0 } else { n }
     }
 
     /// Buffers that are known to be available.
@@ -325,6 +364,9 @@ impl Split {
         let new = self.position.used;
         let shown = new.wrapping_sub(self.shown);
         if new != self.shown {
+            if self.kept.is_some() {
+                Steps::step();
+            }
             words::store(view, self.place.device + 2, new)?;
             self.shown = new;
         }

@@ -156,6 +156,7 @@ impl<'a> Placing<'a, '_> {
             for &(id, len) in &self.scratch.buffers {
                 self.ring.used(self.view, id, len)?;
             }
+            self.ring.one_frame(self.scratch.buffers.len() as u16);
         }
         Ok(placed)
     }

@@ -4,6 +4,7 @@
 use datapath::counters::count_alone;
 use guest_mem::View;
 use model::Env;
+use parking_lot::MutexGuard;
 
 use crate::core::chain;
 use crate::core::device::{Device, Role};
@@ -28,6 +29,33 @@ pub fn run(device: &Device, env: &Env, view: &View<'_>) {
         return;
     };
     let turned = turn(device, env, view, &mut queue, &mut ring);
+    ended(device, env, queue, ring, turned);
+}
+
+/// Shows the driver answers to commands that are saved now.
+pub fn answer(device: &Device, env: &Env, view: &View<'_>) {
+    if !device.unsaved.take_saved() {
+        return;
+    }
+    let mut queue = device.ctrl.lock();
+    let Some(mut ring) = queue.ring.take() else {
+        return;
+    };
+    let shown = ring.publish(view).map(|call| {
+        if call {
+            irq::queue(device, env, Role::Ctrl);
+        }
+    });
+    ended(device, env, queue, ring, shown);
+}
+
+fn ended(
+    device: &Device,
+    env: &Env,
+    mut queue: MutexGuard<'_, CtrlQueue>,
+    ring: Ring,
+    turned: Result<(), Broken>,
+) {
     // What waited for an interrupt may have been asked for otherwise.
     irq::arm(device, env, device.rx.lock().calls.due());
     match turned {
@@ -53,7 +81,7 @@ fn turn(
                 continue;
             }
             // After a state was loaded the driver is called once.
-            if ring.publish(view)? {
+            if !device.unsaved.waits() && ring.publish(view)? {
                 irq::queue(device, env, Role::Ctrl);
             }
             return Ok(());
@@ -69,6 +97,10 @@ fn turn(
         };
         count_alone(counter, 1);
         ring.used(view, queue.chain.id, written.unwrap_or(1))?;
+        if device.unsaved.will_be_saved() {
+            // The driver hears of it then.
+            continue;
+        }
         if ring.publish(view)? {
             irq::queue(device, env, Role::Ctrl);
         }

@@ -41,6 +41,24 @@ impl Header {
     }
 }
 
+/// Frames that the packet of `chain` is at most.
+pub fn most_frames(view: &View<'_>, chain: &Chain) -> u64 {
+    let mut bytes = [0; header::LEN];
+    let mut rest = &mut bytes[..];
+    for part in chain.readable() {
+        let (now, later) = rest.split_at_mut(rest.len().min(part.len as usize));
+        if view.read(part.at, now).is_err() {
+            return 1;
+        }
+        rest = later;
+    }
+    let Header { gso, gso_size, .. } = Header::of(bytes);
+    match u64::from(gso_size) {
+        mss if mss > 0 && gso != 0 => chain::len(chain.readable()).div_ceil(mss),
+        _ => 1,
+    }
+}
+
 /// Adds the packet of `chain` to the batch, unless it is dropped.
 ///
 /// # Errors

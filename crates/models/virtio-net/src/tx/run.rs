@@ -49,9 +49,13 @@ pub fn send(
     let alike = &queue.alike;
     let run = Run::new(from, &alike.at[..n], &alike.heads[..n]);
     let len = from.bytes();
+    ring.delivers();
     let taken = run.and_then(|run| to.deliver_run(&run));
     let taken = taken.unwrap_or(0).min(n);
-    ring.give_back((n - taken) as u16);
+    if taken < n {
+        ring.give_back((n - taken) as u16);
+        ring.delivers();
+    }
     if taken == 0 {
         return Ok(Sent::None);
     }
