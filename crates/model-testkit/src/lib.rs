@@ -16,7 +16,7 @@ pub mod scripts;
 mod time;
 mod touched;
 
-pub use cable::{CountedWake, Hole, Wire};
+pub use cable::{CountedWake, Hole, Unsent, Wire};
 pub use groups::{in_groups, in_mixes};
 pub use large::Finished;
 pub use machine::{Machine, counter, memory};

@@ -29,7 +29,7 @@ pub fn run(device: &Device, env: &Env, view: &View<'_>) {
     };
     let turned = turn(device, env, view, &mut queue, &mut ring);
     // What waited for an interrupt may have been asked for otherwise.
-    irq::arm(device, env, device.rx.lock().calls.due());
+    irq::wait(device, env, device.rx.lock().calls.wait(), Role::Rx);
     match turned {
         Ok(()) => queue.ring = Some(ring),
         Err(why) => {
