@@ -9,6 +9,7 @@ mod lifeline;
 mod lookout;
 mod rarp;
 mod sink;
+mod unsent;
 mod vfio;
 mod vhost;
 
@@ -29,6 +30,7 @@ use self::engine::{Door, Engine};
 pub(crate) use self::lifeline::Granted;
 pub(crate) use self::lookout::Lookout;
 use self::sink::{Hint, NicSink};
+use self::unsent::Unsent;
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
 use crate::left::{Arrived, Left};
@@ -212,8 +214,14 @@ impl NewNic {
         });
         let mut hot = self.hot;
         out.hot(&mut hot);
+        let seen = Box::new(Unsent {
+            name: self.name.clone(),
+            to: Arc::clone(&out),
+            witnesses: Arc::clone(&self.sink.witnesses),
+        });
         let engine = Engine {
             name: self.name.clone(),
+            seen,
             transmit: self.transmit,
             env: self.env,
             sink: Arc::clone(&self.sink),

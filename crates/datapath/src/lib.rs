@@ -24,6 +24,7 @@ pub mod offload;
 mod recycle;
 mod rx_throttle;
 mod toeplitz;
+mod unsent;
 mod waiters;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
@@ -38,4 +39,5 @@ pub use magic::is_magic;
 pub use recycle::{with_batch, with_places};
 pub use rx_throttle::RxThrottle;
 pub use toeplitz::{INPUT, KEY, Toeplitz, toeplitz};
+pub use unsent::{SHOWN, tell_unfinished};
 pub use waiters::Waiters;

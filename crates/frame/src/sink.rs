@@ -73,6 +73,18 @@ pub trait Sink: Send + Sync {
     fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
         let _ = (batch, picks);
     }
+
+    /// Whether it is told of what its sender cannot send ([`Sink::unsent`]): somebody looks. The same for as long as a call lasts
+    /// that it is handed to.
+    fn hears_of_unsent(&self) -> bool {
+        false
+    }
+
+    /// The sender could make no frame of what its guest gave, and this counter of it rose. `bytes` are what there is: descriptors,
+    /// or how the packet begins.
+    fn unsent(&self, counter: &'static str, bytes: &[u8]) {
+        let _ = (counter, bytes);
+    }
 }
 
 /// Wakes a waiting thread or task, from any thread, without blocking.

@@ -9,6 +9,7 @@ mod mark;
 mod parser;
 mod run;
 mod scratch;
+mod unsent;
 
 pub use complete::{Completed, STATUS_AT, Sent, sent, write_back};
 pub use datapath::Habit;
@@ -18,3 +19,4 @@ pub use mark::{Borrowed, Memory, Position, Shelf, Store};
 pub use parser::{End, Parser, Settings};
 pub use run::{Gathered, Gathering, Reported, Single};
 pub use scratch::Scratch;
+pub use unsent::tell_unsent;

@@ -20,7 +20,12 @@ pub struct Wire {
     pub in_runs: AtomicUsize,
     /// Frames that came in mixes.
     pub in_mixes: AtomicUsize,
+    /// What the sender could not send, with its counters, while it is to be told.
+    pub unsent: Mutex<Option<Vec<Unsent>>>,
 }
+
+/// A counter of what was not sent, and what there is of it.
+pub type Unsent = (&'static str, Vec<u8>);
 
 impl Default for Wire {
     fn default() -> Self {
@@ -37,6 +42,7 @@ impl Wire {
             frames: Mutex::default(),
             in_runs: AtomicUsize::new(0),
             in_mixes: AtomicUsize::new(0),
+            unsent: Mutex::default(),
         }
     }
 
@@ -56,6 +62,17 @@ impl Wire {
     /// Takes all frames from now on.
     pub fn unlimit(&self) {
         self.set_room(usize::MAX);
+    }
+
+    /// What was not sent is to be told from now on.
+    pub fn look_at_unsent(&self) {
+        self.unsent.lock().expect("unsent").get_or_insert_default();
+    }
+
+    /// What was not sent since the last call.
+    pub fn take_unsent(&self) -> Vec<Unsent> {
+        let mut all = self.unsent.lock().expect("unsent");
+        std::mem::take(all.as_mut().expect("it is looked at"))
     }
 
     /// The frames that have come since the last call.
@@ -98,6 +115,16 @@ impl Sink for Wire {
         let frames = (0..n).filter_map(|i| Some((mix.to_vec(i)?, Offload::NONE)));
         self.frames.lock().expect("frames").extend(frames);
         Some(n)
+    }
+
+    fn hears_of_unsent(&self) -> bool {
+        self.unsent.lock().expect("unsent").is_some()
+    }
+
+    fn unsent(&self, counter: &'static str, bytes: &[u8]) {
+        let mut all = self.unsent.lock().expect("unsent");
+        let all = all.as_mut().expect("nobody is to be told");
+        all.push((counter, bytes.to_vec()));
     }
 
     fn caps(&self) -> Caps {

@@ -18,7 +18,7 @@ mod time;
 mod touched;
 pub mod virtq;
 
-pub use cable::{CountedWake, Hole, Wire};
+pub use cable::{CountedWake, Hole, Unsent, Wire};
 pub use groups::{in_groups, in_mixes};
 pub use large::Finished;
 pub use machine::{Machine, counter, memory};

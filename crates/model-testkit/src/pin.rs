@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use model::Interrupts;
+use model::{Interrupts, Through};
 
 /// What the guest hears of a NIC.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Pin {
     pub vectors: Mutex<Vec<u16>>,
     /// PME_En and PME_Status.
     pub pme: Mutex<(bool, bool)>,
+    /// What began to wait for its time.
+    pub delayed: Mutex<Vec<Through>>,
 }
 
 impl Pin {
@@ -36,6 +38,11 @@ impl Pin {
     /// Messages by MSI since the last call.
     pub fn take_messages(&self) -> u64 {
         self.messages.swap(0, SeqCst)
+    }
+
+    /// What began to wait for its time since the last call, in order.
+    pub fn take_delayed(&self) -> Vec<Through> {
+        std::mem::take(&mut *self.delayed.lock().expect("delayed"))
     }
 
     /// Vectors of messages by MSI-X since the last call, in order.
@@ -65,6 +72,10 @@ impl Interrupts for Pin {
     fn msix(&self, vector: u16) {
         self.signals.fetch_add(1, SeqCst);
         self.vectors.lock().expect("vectors").push(vector);
+    }
+
+    fn delayed(&self, by: Through) {
+        self.delayed.lock().expect("delayed").push(by);
     }
 }
 

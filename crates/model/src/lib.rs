@@ -39,6 +39,17 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Nanos;
 }
 
+/// What an interrupt comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    /// INTx.
+    Pin,
+    /// A message of MSI.
+    Msi(u16),
+    /// A message of MSI-X.
+    Msix(u16),
+}
+
 /// The NIC's interrupt pins, as seen from the model.
 pub trait Interrupts: Send + Sync {
     /// The level of INTx. Idempotent; may be called from any thread.
@@ -49,6 +60,9 @@ pub trait Interrupts: Send + Sync {
     fn msi(&self, vector: u16);
     /// Sends MSI-X message `vector`; latched while masked.
     fn msix(&self, vector: u16);
+    /// Something begins to wait for its time that would come by this: the guest or the operator wants fewer interrupts. Told once,
+    /// however much joins it.
+    fn delayed(&self, _by: Through) {}
 }
 
 /// One timer per NIC.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    MMsgHdr, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
@@ -280,12 +280,25 @@ struct WithFds {
     fds: Vec<OwnedFd>,
 }
 
+/// Sends once, by the call that a worker sends all by.
+fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    control: &mut SendAncillaryBuffer<'_, '_, '_>,
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    let bytes = [IoSlice::new(bytes)];
+    let mut one = [MMsgHdr::new(&bytes, control)];
+    rustix::net::sendmmsg(socket, &mut one, flags)?;
+    Ok(one[0].bytes_sent())
+}
+
 /// The sending half: messages are appended, and leave in as few sends as possible.
 pub struct Sender {
     buf: Vec<u8>,
     sent: usize,
     with_fds: VecDeque<WithFds>,
-    /// Calls to `send` and `sendmsg`.
+    /// Calls to `sendmmsg`.
     pub calls: u64,
     /// Bytes sent.
     pub bytes: u64,
@@ -390,7 +403,7 @@ impl Sender {
                         return Err(Errno::TOOBIG);
                     }
                     let bytes = &self.buf[self.sent..next.end];
-                    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+                    send(socket, bytes, &mut control, flags)
                 }
                 next => {
                     let end = next.map_or(self.buf.len(), |next| next.start.max(self.sent));
@@ -400,10 +413,8 @@ impl Sender {
                     } else {
                         end
                     };
-                    // With the call that carries descriptors: a worker may make this one only.
-                    let bytes = [IoSlice::new(&self.buf[self.sent..end])];
-                    let mut none = SendAncillaryBuffer::default();
-                    rustix::net::sendmsg(socket, &bytes, &mut none, flags)
+                    let bytes = &self.buf[self.sent..end];
+                    send(socket, bytes, &mut SendAncillaryBuffer::default(), flags)
                 }
             };
             match result {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use frame::Wake;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::sync::{AtomicBool, Ordering};
 
@@ -86,7 +87,9 @@ impl Bell {
         self.rung.clear(|| {
             self.syscalls.fetch_add(1, Ordering::Relaxed);
             let mut count = [0; 8];
-            rustix::io::readv(&self.fd, &mut [IoSliceMut::new(&mut count)]).is_ok()
+            let mut into = [IoSliceMut::new(&mut count)];
+            // From where the descriptor stands, by the call that a port's thread reads all by.
+            preadv2(&self.fd, &mut into, u64::MAX, ReadWriteFlags::empty()).is_ok()
         })
     }
 

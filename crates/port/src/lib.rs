@@ -13,6 +13,7 @@ pub mod capture;
 mod driver;
 pub mod flow;
 mod inlet;
+pub mod socket;
 mod sync;
 mod tally;
 pub mod vnet;

@@ -142,6 +142,25 @@ impl Interrupts {
         }
     }
 
+    /// Counts that the device holds back what would raise the pin.
+    pub fn pin_delayed(&self) {
+        self.0.intx.lock().told.delayed += 1;
+    }
+
+    /// The same of an MSI message.
+    pub fn msi_delayed(&self, vector: u16) {
+        if let Some(cell) = self.0.msi.get(usize::from(vector)) {
+            cell.lock().told.delayed += 1;
+        }
+    }
+
+    /// The same of an MSI-X message.
+    pub fn msix_delayed(&self, vector: u16) {
+        if let Some(cell) = self.0.msix.get(usize::from(vector)) {
+            cell.lock().told.delayed += 1;
+        }
+    }
+
     /// What PMCSR shows: PME_En and PME_Status. There is no message that would carry PME to the
     /// client: one that wants to wake its guest looks at PMCSR.
     pub fn set_pme(&self, pme: Pme) {

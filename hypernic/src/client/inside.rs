@@ -91,10 +91,10 @@ impl IrqCommand {
 /// Those that were ever used, or could be.
 fn vectors(told: &Vectors) -> String {
     let mut text = format!(
-        "{:<12} {:<8} {:<22} {:>12} {:>12} {:>12}\n",
-        "NIC", "vector", "state", "signalled", "held", "merged"
+        "{:<12} {:<8} {:<22} {:>12} {:>12} {:>12} {:>12}\n",
+        "NIC", "vector", "state", "signalled", "held", "merged", "delayed"
     );
-    let used = |one: &&Vector| one.armed || one.signalled + one.held + one.merged > 0;
+    let used = |one: &&Vector| one.armed || one.signalled + one.held + one.merged + one.delayed > 0;
     for one in told.vectors.iter().filter(used) {
         let vector = match one.kind.as_str() {
             "intx" => "intx".to_owned(),
@@ -112,12 +112,13 @@ fn vectors(told: &Vectors) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "{:<12} {vector:<8} {:<22} {:>12} {:>12} {:>12}",
+            "{:<12} {vector:<8} {:<22} {:>12} {:>12} {:>12} {:>12}",
             one.nic,
             state.join(","),
             one.signalled,
             one.held,
-            one.merged
+            one.merged,
+            one.delayed
         );
     }
     text

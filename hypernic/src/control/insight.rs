@@ -32,6 +32,7 @@ pub(super) fn vectors(host: &Host, name: Option<&str>) -> Result<Vectors, Failur
             signalled: info.signalled,
             held: info.held,
             merged: info.merged,
+            delayed: info.delayed,
         }));
     }
     Ok(Vectors { vectors })

@@ -11,6 +11,7 @@ use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
 use super::sink::NicSink;
+use super::unsent::Unsent;
 use crate::left::{Arrived, Left};
 
 /// Frames sent in one turn before the socket is looked at again.
@@ -98,6 +99,8 @@ pub(super) struct Engine {
     pub env: Env,
     pub sink: Arc<NicSink>,
     pub out: Arc<dyn Sink>,
+    /// In place of that while somebody looks at what is lost.
+    pub seen: Box<Unsent>,
     pub waker: Arc<dyn Wake>,
     /// Transmit may have something to do.
     pub tx_ready: bool,
@@ -123,11 +126,15 @@ impl Engine {
         if !(noted.tx || self.tx_ready) {
             return false;
         }
-        let mut progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+        let out: &dyn Sink = match self.sink.witnesses.any() {
+            false => &*self.out,
+            true => &*self.seen,
+        };
+        let mut progress = self.transmit.run(&self.env, out, TX_BUDGET);
         if progress == Progress::Blocked {
             // Room may have come between the attempt and the registration.
-            self.out.want_room(&self.waker);
-            progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+            out.want_room(&self.waker);
+            progress = self.transmit.run(&self.env, out, TX_BUDGET);
         }
         self.tx_ready = progress == Progress::More;
         self.tx_ready

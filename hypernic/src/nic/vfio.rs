@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use frame::Counted;
-use model::{Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, Watch};
+use model::{Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, Through, Watch};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
     ClientEvent, Device, DmaChange, EventSet, HandoverError, Look, ResetCause, Server,
@@ -37,6 +37,13 @@ impl Interrupts for Wires {
     }
     fn set_pme(&self, pme: Pme) {
         self.0.set_pme(pme);
+    }
+    fn delayed(&self, by: Through) {
+        match by {
+            Through::Pin => self.0.pin_delayed(),
+            Through::Msi(vector) => self.0.msi_delayed(vector),
+            Through::Msix(vector) => self.0.msix_delayed(vector),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frame::{Batch, Caps, Cut, Mix, Run, Sink, Wake};
-use model::{Interrupts, Pme};
+use model::{Interrupts, Pme, Through};
 use port::answer::Prompt;
 use port::{Inlet, InletStatus, Interest, Kind};
 
@@ -123,6 +123,10 @@ impl<T: Interrupts> Interrupts for Told<T> {
 
     fn msix(&self, vector: u16) {
         self.around(vector, |wires| wires.msix(vector));
+    }
+
+    fn delayed(&self, by: Through) {
+        self.0.delayed(by);
     }
 }
 

@@ -297,6 +297,43 @@ fn what_a_nic_loses_comes_with_its_reason() {
 }
 
 #[test]
+fn what_a_nic_does_not_send_comes_with_its_reason() {
+    let lab = lab();
+    let mut a = driver(&lab, "a");
+    let start = CaptureStart {
+        nic: "a".into(),
+        snaplen: None,
+        drops: Some(true),
+    };
+    let client = Client::connect(&lab.control()).expect("connect");
+    let (begin, stream) = client.upgrade(&start).expect("a capture");
+    // One that is no frame, between two that are sent as if nobody looked.
+    let fine = frame(&a, 1, 60);
+    a.send(&[&fine, &fine[..5], &fine], &TxOpts::default())
+        .expect("send");
+    let mut from = begin.as_slice().chain(stream);
+    let body = loop {
+        let (kind, body) = block(&mut from).expect("a block");
+        if kind == PACKET {
+            break body;
+        }
+    };
+    // Its descriptor, whose length is in it.
+    let desc = packet(&body);
+    assert_eq!((desc.len(), &desc[8..10]), (16, &5u16.to_le_bytes()[..]));
+    let comment = b"tx_runt";
+    assert!(body.windows(comment.len()).any(|words| words == comment));
+    assert_eq!(captures(&lab)[0].frames, 1);
+    let metrics = lab.ran("metrics --all");
+    for line in [
+        "hypernic_drops_total{kind=\"nic\",name=\"a\",reason=\"tx_runt\"} 1\n",
+        "\nhypernic_nic_transmit_packets_total{nic=\"a\"} 2\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
+}
+
+#[test]
 fn what_a_port_of_a_switch_loses_comes_with_its_reason() {
     let lab = Lab::with(|dir| {
         let socket = dir.join("a.sock");

@@ -281,7 +281,21 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "none: needed where a worker before still has a network's ports of the host",
     ),
     ("data", "recvmmsg", "daemon: guests_go_on_whenever_…"),
-    ("data", "sendmmsg", "daemon: guests_go_on_whenever_…"),
+    (
+        "port",
+        "clock_gettime",
+        "none: needed where the machine's clock cannot be read without a call",
+    ),
+    ("port", "io_submit", "guest: the_demo_passes_…"),
+    ("port", "writev", "guest: the_demo_passes_…"),
+    ("port", "brk", "none: needed where it has the first arena"),
+    ("port", "mmap", "none: needed where its arena grows"),
+    ("port", "mprotect", "none: needed where its arena grows"),
+    (
+        "port",
+        "rt_sigreturn",
+        "none: needed where a file is cut off to which it delivers",
+    ),
     ("user-network", "getpeername", "guest: the_demo_passes_…"),
     (
         "user-network",
@@ -330,7 +344,6 @@ fn needs_but(kind: &str, all: &[&[calls::Call]]) {
 
 #[test]
 fn a_worker_may_make_few_calls_and_each_is_needed() {
-    assert!(calls::DATA.len() <= 22);
     let dir = scratch().expect("a folder");
     let mut daemon = launch(dir.path(), "").start().expect("it serves");
     live(dir.path(), &mut daemon, "").unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
@@ -397,7 +410,7 @@ fn a_call_that_a_user_network_may_not_make_fails_and_takes_nothing_down() {
 #[test]
 fn each_rule_of_a_port_and_of_a_network_is_needed() {
     needs_but("port", &[calls::PORT]);
-    needs_but("network", &[calls::PORT, calls::NETWORK]);
+    needs_but("network", &[calls::NETWORK]);
 }
 
 #[test]

@@ -41,6 +41,8 @@ records! {
         held: u64,
         /// Interrupts that had nothing to add to one that waits.
         merged: u64,
+        /// Times that something began to wait in the NIC: guest or operator want fewer interrupts.
+        delayed: u64,
     }
 
     told

@@ -78,7 +78,16 @@ pub struct Store<C> {
     /// Descriptors to be written back.
     pub(crate) written: Vec<u32>,
     /// What was refused, with the mark that has the end of it; those behind the last mark have none yet.
-    refused: Vec<(Option<usize>, Refusal)>,
+    refused: Vec<Refused>,
+}
+
+/// Something that was refused.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    mark: Option<usize>,
+    why: Refusal,
+    /// The descriptor behind it, and how many it has had.
+    descs: (u32, u32),
 }
 
 /// Why something in a ring became no frame, or not the frame that was asked for. It is counted once the descriptors are
@@ -95,6 +104,18 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Of one that costs a packet: the name of its counter.
+    fn lost(self) -> Option<&'static str> {
+        Some(match self {
+            Refusal::Fault => "tx_dma_fault",
+            Refusal::Runt => "tx_runt",
+            Refusal::TooLong => "tx_too_long",
+            Refusal::BadTso => "tx_bad_tso",
+            Refusal::TooManyDescs => "tx_too_many_descs",
+            Refusal::BadChecksum | Refusal::BadDesc => return None,
+        })
+    }
+
     #[cold]
     fn count(self, counters: &Counters) {
         let counter = match self {
@@ -183,10 +204,32 @@ impl<C: Copy> Store<C> {
         self.memories.push(memory);
     }
 
-    /// Something is refused whose end is not there yet.
+    /// Something is refused whose end is not there yet: so many descriptors before this one.
     #[cold]
-    pub(crate) fn refuse(&mut self, why: Refusal) {
-        self.refused.push((None, why));
+    pub(crate) fn refuse(&mut self, why: Refusal, descs: (u32, u32)) {
+        let mark = None;
+        self.refused.push(Refused { mark, why, descs });
+    }
+
+    /// Whether something was refused.
+    #[inline]
+    pub fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// What of the packets up to the end of the first `taken` frames became no frame: the counter's name, the descriptor behind
+    /// it, and how many it has had.
+    #[cold]
+    pub(crate) fn unsent(&self, taken: usize, each: &mut dyn FnMut(&'static str, u32, u32)) {
+        let within = |mark: &Mark| mark.frames as usize <= taken;
+        let done = self.marks.partition_point(within);
+        let settled = self.refused.iter();
+        let settled = settled.filter(|one| one.mark.is_some_and(|mark| mark < done));
+        for one in settled {
+            if let Some(counter) = one.why.lost() {
+                each(counter, one.descs.0, one.descs.1);
+            }
+        }
     }
 
     /// The last mark has the end of all that was refused.
@@ -194,8 +237,8 @@ impl<C: Copy> Store<C> {
     pub(crate) fn settle_refused(&mut self) {
         let last = self.marks.len().checked_sub(1);
         let open = self.refused.iter_mut().rev();
-        open.map_while(|(mark, _)| mark.is_none().then_some(mark))
-            .for_each(|mark| *mark = last);
+        open.map_while(|one| one.mark.is_none().then_some(one))
+            .for_each(|one| one.mark = last);
     }
 
     /// Where the ring is done once all of the batch is, and the first descriptor to be reported on the way.
@@ -242,9 +285,9 @@ impl<C: Copy> Store<C> {
                 tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
             }
         }
-        for (mark, why) in &self.refused {
-            if mark.is_some_and(|mark| mark < done) {
-                why.count(counters);
+        for one in &self.refused {
+            if one.mark.is_some_and(|mark| mark < done) {
+                one.why.count(counters);
             }
         }
         // Frames of the next packet that went out before the sink was full. Those of the packet at the

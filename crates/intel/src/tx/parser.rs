@@ -224,7 +224,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 return false;
             }
             Body::Unknown => {
-                store.refuse(Refusal::BadDesc);
+                store.refuse(Refusal::BadDesc, (self.at, 1));
                 return false;
             }
             Body::Legacy { .. } | Body::Data(_) => {}
@@ -263,7 +263,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             packet.gather(self.view, pieces);
         }
         if !eop && packet.descs >= MAX_DESCS {
-            store.refuse(Refusal::TooManyDescs);
+            store.refuse(Refusal::TooManyDescs, (self.at, packet.descs));
             self.give_up(pieces);
             return false;
         }
@@ -338,8 +338,9 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
         if request.segment && F::PAYLEN_CUTS {
             len = len.min(announced);
         }
+        let descs = (self.at, packet.descs);
         let made = if packet.fault {
-            store.refuse(Refusal::Fault);
+            store.refuse(Refusal::Fault, descs);
             false
         } else {
             let gather = Gather::new(&scratch.pieces, len);
@@ -355,7 +356,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                         return false;
                     }
                     if made.bad_checksum {
-                        store.refuse(Refusal::BadChecksum);
+                        store.refuse(Refusal::BadChecksum, descs);
                     }
                     true
                 }
@@ -365,7 +366,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                         Refused::TooLong => Refusal::TooLong,
                         Refused::BadTso => Refusal::BadTso,
                     };
-                    store.refuse(why);
+                    store.refuse(why, descs);
                     false
                 }
             }
@@ -392,7 +393,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             && self.at == self.ring.tail
             && self.ring.available() + 1 >= self.ring.len;
         if whole_ring && store.marks.is_empty() {
-            store.refuse(Refusal::TooManyDescs);
+            store.refuse(Refusal::TooManyDescs, (self.at, self.packet.descs));
             self.give_up(pieces);
             self.mark(store, Batch::len(batch), None, false);
         }

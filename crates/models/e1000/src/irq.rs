@@ -7,7 +7,7 @@
 mod csb;
 
 use datapath::{Moderation, RxThrottle};
-use model::{Env, Nanos};
+use model::{Env, Nanos, Through};
 
 use crate::core::irq::{Delay, Irq};
 use crate::regs::bits::cause;
@@ -164,6 +164,7 @@ impl Irq {
     /// Frames were received. Returns the causes as they are now.
     pub(crate) fn received(&mut self, env: &Env, event: &Event) -> u32 {
         if event.delayed {
+            self.delays(env, self.rx == Delay::default());
             self.rx.start(env.clock.now(), event.packet, event.absolute);
         }
         self.adaptive.received(event.filled, event.left);
@@ -179,11 +180,22 @@ impl Irq {
     /// Frames were sent. Returns the causes as they are now.
     pub(crate) fn sent(&mut self, env: &Env, event: &Event) -> u32 {
         if event.delayed {
+            self.delays(env, self.tx == Delay::default());
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
         self.passed(event);
         self.batch(env, event, cause::TXDW, false);
         self.icr
+    }
+
+    /// Something waits for its time, for which nothing has waited if it is `new`.
+    fn delays(&self, env: &Env, new: bool) {
+        if new {
+            env.irq.delayed(match self.msi {
+                true => Through::Msi(0),
+                false => Through::Pin,
+            });
+        }
     }
 
     /// Frames were sent of which nothing is reported.
@@ -364,6 +376,7 @@ impl Irq {
     /// Puts the line where the causes want it, and the timer where the next deadline is.
     fn apply(&mut self, env: &Env) {
         let want = self.icr & self.ims != 0;
+        let waits = std::mem::take(&mut self.waits);
         if !want {
             self.throttled = None;
             if self.line {
@@ -389,6 +402,9 @@ impl Irq {
                 } else {
                     env.irq.set_line(true);
                 }
+            } else {
+                self.delays(env, !waits);
+                self.waits = true;
             }
         }
         self.arm(env);

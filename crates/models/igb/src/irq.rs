@@ -13,7 +13,7 @@ use throttle::Tidings;
 use std::sync::atomic::Ordering;
 
 use datapath::Moderation;
-use model::{Env, Nanos};
+use model::{Env, Nanos, Through};
 
 use crate::core::function::Function;
 use crate::core::irq::{Causes, Irq, Way};
@@ -401,6 +401,7 @@ impl Irq {
         }
         let pace = self.pace();
         let mut pending = self.eicr & self.eims & !self.sent & eicr::VECTORS;
+        self.waits &= pending;
         while pending != 0 {
             let vector = pending.trailing_zeros();
             pending &= pending - 1;
@@ -412,9 +413,11 @@ impl Irq {
             let throttle = &mut self.throttles[vector as usize];
             if let Some(until) = throttle.wait(env, tidings, pace) {
                 self.throttled = Some(self.throttled.map_or(until, |t| t.min(until)));
+                self.delays(env, vector);
                 continue;
             }
             throttle.spoke(env, pace);
+            self.waits &= !bit;
             self.sent |= bit;
             if self.virtual_function || self.gpie & gpie::EIAME != 0 {
                 self.eims &= !(self.eiam & bit);
@@ -428,6 +431,19 @@ impl Irq {
         }
     }
 
+    /// Moderation holds a vector back. It is told once, until it speaks or has nothing more to say.
+    fn delays(&mut self, env: &Env, vector: u32) {
+        let bit = 1 << vector;
+        if self.waits & bit == 0 && vector < u32::from(self.messages) {
+            self.waits |= bit;
+            env.irq.delayed(match self.way {
+                Way::Pin => Through::Pin,
+                Way::Msi => Through::Msi(0),
+                Way::Msix => Through::Msix(vector as u16),
+            });
+        }
+    }
+
     /// One message, or the pin, for everything.
     fn single(&mut self, env: &Env, open: u32) {
         if open != 0 {
@@ -436,6 +452,7 @@ impl Irq {
         let vectors = self.eicr & self.eims & !eicr::OTHER;
         let want = open != 0 || vectors != 0;
         if want == self.line {
+            self.waits = 0;
             return;
         }
         if want {
@@ -447,11 +464,13 @@ impl Irq {
             let throttle = &mut self.throttles[0];
             self.throttled = throttle.wait(env, tidings, pace);
             if self.throttled.is_some() {
+                self.delays(env, 0);
                 return;
             }
             throttle.spoke(env, pace);
             self.raised += 1;
         }
+        self.waits = 0;
         self.line = want;
         match self.way {
             Way::Pin => env.irq.set_line(want),

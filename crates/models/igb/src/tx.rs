@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Caps, EACH, MAX_BATCH, Sink};
 use guest_mem::View;
-use intel::tx::{End, Parser, Scratch, Settings, Store};
+use intel::tx::{End, Parser, Scratch, Settings, Store, tell_unsent};
 use intel::{Planned, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -406,6 +406,9 @@ impl Turns {
         } else {
             call.to.deliver(batch, picks).min(offered)
         };
+        if store.has_refused() || end == End::Fault {
+            tell_unsent(&*store, (call.view, ring), (taken, end), call.to);
+        }
         let done = finish(
             function,
             call.view,

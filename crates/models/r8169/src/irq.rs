@@ -8,7 +8,7 @@
 mod csb;
 
 use datapath::Moderation;
-use model::{Env, Nanos};
+use model::{Env, Nanos, Through};
 
 use crate::core::irq::{Held, Irq, Way};
 use crate::regs::bits::{cause, mitigate};
@@ -135,6 +135,7 @@ impl Irq {
             self.tx = Held::default();
             self.latch(cause::TOK);
         }
+        self.delays(env, held.until.is_none() && self.tx.until.is_some());
         if bad {
             self.latch(cause::TER);
         }
@@ -157,9 +158,21 @@ impl Irq {
             self.rx = Held::default();
             self.latch(cause::ROK);
         }
+        self.delays(env, held.until.is_none() && self.rx.until.is_some());
         self.latch(what.now);
         self.settle(env, held != self.rx);
         self.isr
+    }
+
+    /// Something waits for its time, for which nothing has waited if it is `new`.
+    fn delays(&self, env: &Env, new: bool) {
+        if new {
+            env.irq.delayed(match self.way {
+                Way::Line => Through::Pin,
+                Way::Msi => Through::Msi(0),
+                Way::Msix => Through::Msix(0),
+            });
+        }
     }
 
     /// Most often nothing is new: what would be signalled has been, or is masked.
@@ -392,6 +405,7 @@ impl Irq {
 
     fn apply(&mut self, env: &Env) {
         let want = self.isr & self.imr != 0;
+        let waits = std::mem::take(&mut self.waits);
         if !want {
             self.throttled = None;
             if self.raised {
@@ -412,6 +426,9 @@ impl Irq {
                 }
                 self.raised = true;
                 self.signal(env);
+            } else {
+                self.delays(env, !waits);
+                self.waits = true;
             }
         }
         self.arm(env);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
 use datapath::csb::CsbPage;
-use datapath::with_batch;
+use datapath::{SHOWN, tell_unfinished, with_batch};
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Kept, Progress, TURN_BYTES, Transmit, Watch};
@@ -233,6 +233,8 @@ fn turn(
             };
             told(state, what);
             if end == End::Fault {
+                // The descriptor itself cannot be read.
+                tell_unsent(to, "tx_dma_fault", &[]);
                 chip.irq.lock().raise(env, cause::SYSTEM_ERROR);
             }
         }
@@ -375,7 +377,10 @@ fn offer(
             tso6: !state.narrow,
             ..Caps::ALL
         };
-        let refused = |_, _| unfinished += 1;
+        let refused = |pick, _| {
+            unfinished += 1;
+            tell_unfinished(to, batch, pick);
+        };
         let picks = &EACH[..offered];
         dealt = (state.finisher).deliver_within(limit, to, batch, picks, refused);
         count(&counters.tx_unfinished, unfinished);
@@ -402,7 +407,8 @@ fn offer(
             }
             Fate::Dropped(why) => {
                 sent.bad = true;
-                count_bad(chip, why);
+                let counter = count_bad(chip, why);
+                tell_unsent(to, counter, &state.descs[done..done + descs as usize]);
                 chip.stats.add(Stat::TxError, 1);
             }
         }
@@ -462,14 +468,31 @@ fn begins(descs: &[Desc]) -> Option<(Sending, u32)> {
     Some((what, first.opts2))
 }
 
-fn count_bad(chip: &Chip, why: Bad) {
+/// Tells the sink the descriptors of a packet that is not sent, if it wants to know: its last ones.
+#[cold]
+fn tell_unsent(to: &dyn Sink, counter: &'static str, descs: &[Desc]) {
+    if to.hears_of_unsent() {
+        let last = descs.len().saturating_sub(SHOWN / 16);
+        let mut bytes = Vec::with_capacity(SHOWN);
+        for desc in &descs[last..] {
+            bytes.extend(desc.opts1.to_le_bytes());
+            bytes.extend(desc.opts2.to_le_bytes());
+            bytes.extend(desc.addr.to_le_bytes());
+        }
+        to.unsent(counter, &bytes);
+    }
+}
+
+/// Counts a packet that is not sent; returns the counter's name.
+fn count_bad(chip: &Chip, why: Bad) -> &'static str {
     let counters = &chip.counters;
-    let counter = match why {
-        Bad::Runt => &counters.tx_runt,
-        Bad::TooLong => &counters.tx_too_long,
-        Bad::Chain => &counters.tx_bad_chain,
-        Bad::Gso => &counters.tx_bad_gso,
-        Bad::Fault => &counters.tx_dma_fault,
+    let (counter, name) = match why {
+        Bad::Runt => (&counters.tx_runt, "tx_runt"),
+        Bad::TooLong => (&counters.tx_too_long, "tx_too_long"),
+        Bad::Chain => (&counters.tx_bad_chain, "tx_bad_chain"),
+        Bad::Gso => (&counters.tx_bad_gso, "tx_bad_gso"),
+        Bad::Fault => (&counters.tx_dma_fault, "tx_dma_fault"),
     };
     count_alone(counter, 1);
+    name
 }

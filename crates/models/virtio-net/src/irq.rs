@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
-use model::{Env, Nanos};
+use model::{Env, Nanos, Through};
 
+use crate::core::coalesce::Wait;
 use crate::core::device::{Device, Role};
 use crate::core::ring::Broken;
 use crate::regs::status;
@@ -56,6 +57,32 @@ pub fn config(device: &Device, env: &Env) {
         }
     } else {
         env.irq.set_line(true);
+    }
+}
+
+/// Has the queues looked at again when that is due for which they wait; those that begin to wait are told of. `role` is that of a
+/// pair.
+#[inline]
+pub fn wait(device: &Device, env: &Env, wait: Wait, role: fn(usize) -> Role) {
+    arm(device, env, wait.due);
+    if wait.began != 0 {
+        delayed(device, env, wait.began, role);
+    }
+}
+
+fn delayed(device: &Device, env: &Env, mut pairs: u32, role: fn(usize) -> Role) {
+    let lines = &device.lines;
+    while pairs != 0 {
+        let queue = device.queue_of(role(pairs.trailing_zeros() as usize));
+        pairs &= pairs - 1;
+        if !lines.msix.load(Ordering::Acquire) {
+            env.irq.delayed(Through::Pin);
+            continue;
+        }
+        let vector = lines.queues[queue].load(Ordering::Acquire);
+        if vector < device.vectors() {
+            env.irq.delayed(Through::Msix(vector));
+        }
     }
 }
 

@@ -15,9 +15,10 @@ use lease::BoundedGuard;
 use model::{Env, Nanos, Receive};
 use wire::Gso;
 
+use crate::core::coalesce::Wait;
 use crate::core::config::MAX_PAIRS;
 use crate::core::counters::Counters;
-use crate::core::device::Device;
+use crate::core::device::{Device, Role};
 use crate::core::queues::RxQueues;
 use crate::core::ring::{Broken, Ring};
 use crate::core::stats::RxStats;
@@ -48,7 +49,7 @@ impl Receive for Receiver {
         device.let_go();
         // The driver is called when others can place theirs already.
         irq::pairs(device, env, dealt.calls);
-        irq::arm(device, env, dealt.due);
+        irq::wait(device, env, dealt.wait, Role::Rx);
         let Some(why) = dealt.broken else {
             return dealt.frames;
         };
@@ -111,10 +112,10 @@ impl Receive for Receiver {
             let clock = &*env.clock;
             let look = |pair, ring: &mut Ring| calls.look(pair, ring, &view, clock);
             let (called, why) = each(rings, u32::MAX, look);
-            let due = queues.calls.due();
+            let wait = queues.calls.wait();
             drop(queues);
             device.let_go();
-            irq::arm(device, env, due);
+            irq::wait(device, env, wait, Role::Rx);
             irq::pairs(device, env, called);
             if let Some(why) = why {
                 irq::broken(device, env, why);
@@ -132,7 +133,7 @@ struct Dealt {
     /// The receive queues whose driver wants to be called, a bit for each.
     calls: u32,
     /// When to look whether others want to be.
-    due: Option<Nanos>,
+    wait: Wait,
     /// Why one of them is broken.
     broken: Option<Broken>,
 }
@@ -265,7 +266,8 @@ fn place_all(
                 let until = *full_since[pair].get_or_insert(now) + PATIENCE;
                 if now < until {
                     // Senders try again then.
-                    dealt.due = Some(dealt.due.map_or(until, |due| due.min(until)));
+                    let due = &mut dealt.wait.due;
+                    *due = Some(due.map_or(until, |due| due.min(until)));
                     waiting.hold(at, pair);
                 } else {
                     waiting.give_up(&device.counters, stats);
@@ -291,7 +293,9 @@ fn place_all(
     let touched = (0..pairs).filter(|pair| touched >> pair & 1 != 0);
     scratch.writes.used(touched.map(|pair| 2 * pair));
     dealt.calls |= called;
-    dealt.due = [dealt.due, calls.due()].into_iter().flatten().min();
+    let Wait { due, began } = calls.wait();
+    dealt.wait.due = [dealt.wait.due, due].into_iter().flatten().min();
+    dealt.wait.began = began;
     dealt.broken = dealt.broken.or(broken);
     dealt
 }

@@ -5,12 +5,13 @@ pub mod command;
 pub mod packet;
 mod run;
 mod stats;
+mod unsent;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
-use datapath::with_batch;
+use datapath::{tell_unfinished, with_batch};
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
@@ -79,7 +80,7 @@ impl Transmit for Sender {
         }
         let mut queue = device.tx.lock();
         let progress = all(device, env, &view, &mut queue, to, budget);
-        irq::arm(device, env, queue.calls.due());
+        irq::wait(device, env, queue.calls.wait(), Role::Tx);
         drop(queue);
         let progress = progress.unwrap_or_else(|why| {
             irq::broken(device, env, why);
@@ -217,7 +218,7 @@ fn turn(
                 device,
                 view,
                 (pair, queue, ring),
-                (batch, pieces),
+                (batch, pieces, to),
                 &mut limits,
             );
             (end, offer(device, view, (pair, queue, ring), to, batch))
@@ -245,10 +246,11 @@ fn fill<'v>(
     device: &Device,
     view: &'v View<'_>,
     (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
-    (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
+    (batch, pieces, to): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>, &dyn Sink),
     limits: &mut Limits,
 ) -> End {
     queue.taken.clear();
+    queue.unsent.clear();
     queue.narrow = false;
     let mut chain: Chain = std::mem::take(&mut queue.chain);
     let link = device.has_link() && queue.discarded >> pair & 1 == 0;
@@ -280,7 +282,12 @@ fn fill<'v>(
                         narrow: true,
                     } => (segments, len),
                     Fate::Segments { len, .. } => (1, len),
-                    Fate::Dropped(_) => (0, 0),
+                    Fate::Dropped(_) => {
+                        if to.hears_of_unsent() {
+                            unsent::keep(&mut queue.unsent, view, &chain);
+                        }
+                        (0, 0)
+                    }
                 };
                 limits.frames = limits.frames.saturating_sub(frames as usize);
                 limits.bytes = limits.bytes.saturating_sub(len as usize);
@@ -312,7 +319,10 @@ fn offer(
     if offered > 0 {
         ring.delivers();
         let mut unfinished = 0;
-        let count_one = |_, _| unfinished += 1;
+        let count_one = |pick, _| {
+            unfinished += 1;
+            tell_unfinished(to, batch, pick);
+        };
         let limit = Caps {
             tso4: !queue.narrow,
             tso6: !queue.narrow,
@@ -327,6 +337,7 @@ fn offer(
     }
     let mut left = dealt;
     let mut used = 0;
+    let mut unsent = queue.unsent.iter();
     for &(id, fate) in &queue.taken {
         let stats = &mut queue.stats[pair];
         match fate {
@@ -343,7 +354,10 @@ fn offer(
                 stats.sent(fate, len.into());
             }
             Fate::Dropped(why) => {
-                count_bad(device, why);
+                let counter = count_bad(device, why);
+                if let Some(begin) = unsent.next() {
+                    to.unsent(counter, begin);
+                }
                 stats.drops += 1;
                 stats.malformed += u64::from(why != Bad::NoLink);
             }
@@ -363,15 +377,17 @@ fn offer(
     Ok(dealt == offered)
 }
 
-fn count_bad(device: &Device, why: Bad) {
+/// Counts a packet that is dropped; returns the counter's name.
+fn count_bad(device: &Device, why: Bad) -> &'static str {
     let counters = &device.counters;
-    let counter = match why {
-        Bad::Runt => &counters.tx_runt,
-        Bad::TooLong => &counters.tx_too_long,
-        Bad::NotAgreed => &counters.tx_not_agreed,
-        Bad::Csum => &counters.tx_bad_csum,
-        Bad::Gso => &counters.tx_bad_gso,
-        Bad::NoLink => &counters.tx_no_link,
+    let (counter, name) = match why {
+        Bad::Runt => (&counters.tx_runt, "tx_runt"),
+        Bad::TooLong => (&counters.tx_too_long, "tx_too_long"),
+        Bad::NotAgreed => (&counters.tx_not_agreed, "tx_not_agreed"),
+        Bad::Csum => (&counters.tx_bad_csum, "tx_bad_csum"),
+        Bad::Gso => (&counters.tx_bad_gso, "tx_bad_gso"),
+        Bad::NoLink => (&counters.tx_no_link, "tx_no_link"),
     };
     count_alone(counter, 1);
+    name
 }

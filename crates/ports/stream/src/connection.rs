@@ -4,8 +4,6 @@ use frame::Counted;
 use parking_lot::Mutex;
 use port::{Bell, Tally, Waiters};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,11 +69,7 @@ impl Out {
         let before = self.waiting();
         while self.start < self.bytes.len() {
             *calls += 1;
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // A worker may make this call and no other that sends.
-            let bytes = [IoSlice::new(&self.bytes[self.start..])];
-            let mut no_descriptors = SendAncillaryBuffer::default();
-            match sendmsg(&**fd, &bytes, &mut no_descriptors, flags) {
+            match port::socket::send(&**fd, &self.bytes[self.start..]) {
                 Ok(n) => self.start += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,

@@ -1,13 +1,13 @@
 //! Sockets that keep the bounds of messages.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SocketFlags, SocketType, recvmsg, socketpair,
 };
 
 /// Two ends.
@@ -23,16 +23,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sends a message if there is room for it now.
 pub fn send(socket: impl AsFd, message: &[u8]) -> Result<(), Errno> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
-        // A worker may make this call, and no other that sends.
-        let mut no_descriptors = SendAncillaryBuffer::default();
-        match sendmsg(
-            &socket,
-            &[IoSlice::new(message)],
-            &mut no_descriptors,
-            flags,
-        ) {
+        match port::socket::send(&socket, message) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
@@ -72,8 +64,7 @@ pub fn give(socket: impl AsFd, descriptor: BorrowedFd<'_>) -> Result<(), Errno> 
     let these = [descriptor];
     // There is room for one.
     let _ = descriptors.push(SendAncillaryMessage::ScmRights(&these));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(&[0])], &mut descriptors, flags).map(drop)
+    port::socket::send_with(socket, &[0], &mut descriptors).map(drop)
 }
 
 /// What [`take`] has found.

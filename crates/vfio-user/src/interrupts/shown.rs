@@ -24,6 +24,8 @@ pub struct VectorInfo {
     pub held: u64,
     /// Interrupts that had nothing to add to one that waits.
     pub merged: u64,
+    /// Times that something began to wait for its time, because the guest or the operator wants fewer interrupts.
+    pub delayed: u64,
 }
 
 impl Interrupts {
@@ -42,6 +44,7 @@ impl Interrupts {
                 signalled: pin.told.signalled,
                 held: pin.told.held,
                 merged: pin.told.merged,
+                delayed: pin.told.delayed,
             });
         }
         let function_masked = state.msix_function_masked.load(Ordering::Acquire);
@@ -61,6 +64,7 @@ impl Interrupts {
                     signalled: cell.told.signalled,
                     held: cell.told.held,
                     merged: cell.told.merged,
+                    delayed: cell.told.delayed,
                 });
             }
         }
@@ -91,6 +95,11 @@ mod tests {
         arm(irq::MSIX, 1);
         irq.msix(1);
         arm(irq::INTX, 0);
+        irq.pin_delayed();
+        for vector in [1, 1, 2] {
+            irq.msix_delayed(vector);
+        }
+        irq.msi_delayed(0);
         let all = irq.vectors();
         let counts = |info: &VectorInfo| (info.signalled, info.held, info.merged);
         let names: Vec<_> = all.iter().map(|info| (info.kind, info.vector)).collect();
@@ -102,5 +111,8 @@ mod tests {
         // One waited and another had nothing to add to it; it went when it could, and the next at once.
         assert_eq!(counts(&all[2]), (2, 1, 1));
         assert!(all[2].armed && !all[2].masked && !all[2].pending);
+        // What the device held back, of vectors that there are.
+        let delayed: Vec<_> = all.iter().map(|info| info.delayed).collect();
+        assert_eq!(delayed, [1, 0, 2]);
     }
 }

@@ -9,4 +9,6 @@ pub(super) struct Told {
     pub held: u64,
     /// There was one already that waits, or whose mask the driver has not lifted yet.
     pub merged: u64,
+    /// Something began to wait for its time, within the device.
+    pub delayed: u64,
 }

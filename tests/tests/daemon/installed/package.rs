@@ -1,8 +1,11 @@
 //! The Debian package: clean, works where nothing else is, and leaves nothing.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use drivers::SocketBus;
+use drivers::e1000::{Config, Driver, TxOpts};
 use hypernic_tests::installed::{DebianRoot, package, repository, run};
 
 /// What the package needs, but for what every Debian has.
@@ -18,13 +21,53 @@ fn listed(root: &DebianRoot) -> BTreeSet<String> {
     said.lines().map(str::to_owned).collect()
 }
 
+/// The first command of the README, and a driver that asks its network who the gateway is. Returns how long it took until the socket
+/// was there, and then until the answer was.
+fn first_traffic(root: &DebianRoot) -> [Duration; 2] {
+    let begin = Instant::now();
+    let run = "cd /root; exec timeout -k 20 60 hypernic run --model e1000 --socket-path ./n1.sock --port user";
+    let mut command = root.command(run);
+    let mut daemon = command.stdout(Stdio::null()).spawn().unwrap();
+    let socket = root.path().join("root/n1.sock");
+    let bus = loop {
+        match SocketBus::connect(&socket) {
+            Ok(bus) => break bus,
+            Err(error) if begin.elapsed() > Duration::from_secs(60) => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let there = begin.elapsed();
+    let mut nic = Driver::new(bus, Config::poll()).unwrap();
+    let own = nic.mac();
+    let (guest, gateway) = ([10, 0, 2, 15], [10, 0, 2, 2]);
+    let head = [&[0xff; 6][..], &own, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &own];
+    let mut ask = [&head.concat()[..], &guest, &[0; 6], &gateway].concat();
+    ask.resize(60, 0);
+    nic.send(&[&ask], &TxOpts::default()).unwrap();
+    let mut answered = false;
+    while !answered {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no answer");
+        let is_answer = |frame: &[u8]| frame[12..14] == [8, 6] && frame[28..32] == gateway;
+        nic.poll_rx(64, |frame| answered |= is_answer(frame))
+            .unwrap();
+    }
+    let traffic = begin.elapsed() - there;
+    drop(nic);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    root.sh("rm -f /root/n1.sock").unwrap();
+    [there, traffic]
+}
+
 #[test]
 #[ignore = "needs root, mmdebstrap and a package: `make test-long`"]
 fn long_the_package_installs_works_and_leaves_nothing() {
     let package = package().unwrap();
     let root = DebianRoot::new(&NEEDS).unwrap();
     let before = listed(&root);
+    let begin = Instant::now();
     root.install(&package).unwrap();
+    let took = begin.elapsed();
     let installed = listed(&root);
     for path in [
         "/usr/bin/hypernic f",
@@ -66,6 +109,11 @@ fn long_the_package_installs_works_and_leaves_nothing() {
     assert!(
         said.contains("\"driver\":\"vfio-user-pci\"") && said.contains("/root/n0.sock"),
         "{said}"
+    );
+    let [socket, answer] = first_traffic(&root);
+    println!(
+        "first traffic: {took:.1?} for dpkg, {socket:.2?} for the command until its socket was there, {answer:.2?} for a driver \
+         until the network answered"
     );
     // What the service would serve.
     root.sh("hypernic serve --check /etc/hypernic/host.toml")

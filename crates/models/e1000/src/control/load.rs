@@ -372,5 +372,6 @@ fn load_interrupts(
         adaptive,
         rx_throttle: RxThrottle::new(throttling),
         raised: 0,
+        waits: false,
     })
 }

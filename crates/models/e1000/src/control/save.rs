@@ -261,6 +261,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         adaptive,
         rx_throttle: _, // a loaded NIC begins anew
         raised: _,      // a counter for people
+        waits: _,       // told to people
     } = irq;
     let time = |t: &Option<Nanos>| t.map(|t| relative(t, now));
     let delay = |delay: &Delay| {

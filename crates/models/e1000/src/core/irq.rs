@@ -39,6 +39,8 @@ pub(crate) struct Irq {
     pub(crate) second: Option<Nanos>,
     /// Times the line went up.
     pub(crate) raised: u64,
+    /// What ITR, or what stands in its place, holds back has been told of.
+    pub(crate) waits: bool,
 }
 
 /// A packet timer and the absolute timer that caps it.

@@ -6,7 +6,7 @@ use datapath::csb::CsbPage;
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{End, Parser, Scratch};
+use intel::tx::{End, Parser, Scratch, tell_unsent};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
@@ -204,6 +204,9 @@ impl<'t, 'v> Turn<'t, 'v> {
             kept::sent(kept).begins::<Contexts>(self.view, &ring, (next, reported), true);
         }
         let taken = offer(chip, self.env, to, plan.loopback, batch);
+        if store.has_refused() || end == End::Fault {
+            tell_unsent(store, (self.view, &ring), (taken, end), to);
+        }
         let memory = (self.view, self.page);
         let moved = finish(
             chip,

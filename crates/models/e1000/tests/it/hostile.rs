@@ -165,9 +165,21 @@ fn packets_too_long_for_the_chip() {
     m.tx_desc(8, TX_BUFFERS, data(100, IFCS | EOP | RS, 0, 0));
     m.tx_desc(9, TX_BUFFERS, data(16289, IFCS | EOP | RS, 0, 0));
     m.tx_desc(10, TX_BUFFERS, data(16288, IFCS | EOP | RS, 0, 0));
+    m.wire.look_at_unsent();
     m.w(reg::TDT, 11);
     assert_eq!(m.counter("tx_too_long"), 2);
     assert_eq!(m.wire.take().len(), 1);
+    // Who looks is shown their descriptors, as the guest has given them.
+    let unsent = m.wire.take_unsent();
+    let [(long, nine), (longer, one)] = &unsent[..] else {
+        panic!("{unsent:?}");
+    };
+    assert_eq!((*long, *longer), ("tx_too_long", "tx_too_long"));
+    assert_eq!((nine.len(), one.len()), (9 * 16, 16));
+    assert_eq!(one[..8], TX_BUFFERS.to_le_bytes());
+    assert_eq!(one[8..10], 16289u16.to_le_bytes());
+    assert_eq!(nine[8 * 16 + 8..][..2], 100u16.to_le_bytes());
+    assert!(one[12] & 1 == 0, "not as they are written back");
     assert!(m.tx_done(8) && m.tx_done(9));
     assert_serves(&mut m);
 }

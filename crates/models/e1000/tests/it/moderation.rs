@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_e1000::{Config, Moderation};
+use model::Through;
 use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use proptest::prelude::*;
 
@@ -91,6 +92,36 @@ fn stream(m: &mut Machine, cost: u64, pps: u64) -> Seen {
     m.r(reg::ICR);
     m.w(reg::IMC, !0);
     seen
+}
+
+#[test]
+fn what_waits_for_its_time_is_told_once() {
+    let mut m = machine(fixed(1_000));
+    m.w(reg::IMS, RXT0);
+    m.offer(&[&plain(MAC, 60)]);
+    assert!(m.line() && m.pin.take_delayed().is_empty());
+    for _ in 0..3 {
+        m.r(reg::ICR);
+        for _ in 0..3 {
+            m.offer(&[&plain(MAC, 60)]);
+            m.sleep(US);
+        }
+        assert!(!m.line());
+        assert_eq!(m.pin.take_delayed(), [Through::Pin]);
+        m.sleep(MS);
+        assert!(m.line() && m.pin.take_delayed().is_empty());
+    }
+    // What the chip's own timer holds, too.
+    m.r(reg::ICR);
+    m.sleep(2 * MS);
+    m.w(reg::RDTR, 100);
+    for _ in 0..3 {
+        m.offer(&[&plain(MAC, 60)]);
+    }
+    assert!(!m.line());
+    assert_eq!(m.pin.take_delayed(), [Through::Pin]);
+    m.sleep(MS);
+    assert!(m.line() && m.pin.take_delayed().is_empty());
 }
 
 /// Interrupts a second that a load leads to: by arithmetic, not by experience.

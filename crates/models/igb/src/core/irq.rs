@@ -83,6 +83,8 @@ pub(crate) struct Irq {
     pub(crate) raised: u64,
     /// As `raised`, for the guest: IAC.
     pub(crate) asserted: u64,
+    /// Vectors of which it was told that moderation holds them back.
+    pub(crate) waits: u32,
 }
 
 impl Default for Irq {
@@ -126,6 +128,7 @@ impl Irq {
             armed: None,
             raised: 0,
             asserted: 0,
+            waits: 0,
         }
     }
 

@@ -41,6 +41,7 @@ impl Irq {
             armed: _, // the first of the deadlines
             raised,
             asserted,
+            waits: _, // told to people
         } = self;
         let credit = self.pace().credit;
         let last = |throttle: &Throttle| throttle.last.map(|at| relative(at, now));

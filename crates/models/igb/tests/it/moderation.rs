@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use crate::common::*;
 use hypernic_igb::{Config, Grant, Moderation};
 use intel_offsets::igb::long::{RDBAL, RDH, RDLEN, RDT, TDBAL, TDH, TDLEN, TDT};
+use model::Through;
 use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 use proptest::prelude::*;
 
@@ -96,6 +97,26 @@ fn poll(m: &mut Machine) {
     let head = m.r(RDH);
     m.w(RDT, (head + RING - 1) % RING);
     m.w(reg::EIMS, 2);
+}
+
+#[test]
+fn what_waits_for_its_time_is_told_once_by_its_vector() {
+    let mut m = machine(fixed(1_000), true);
+    offer(&m, 1);
+    assert_eq!(m.vectors(), [1]);
+    assert!(m.pin.take_delayed().is_empty());
+    for _ in 0..3 {
+        poll(&mut m);
+        for _ in 0..3 {
+            offer(&m, 1);
+            m.sleep(US);
+        }
+        assert!(m.vectors().is_empty());
+        assert_eq!(m.pin.take_delayed(), [Through::Msix(1)]);
+        m.sleep(MS);
+        assert_eq!(m.vectors(), [1]);
+        assert!(m.pin.take_delayed().is_empty());
+    }
 }
 
 /// Messages in 40 ms in which frames come at `pps` to a guest that polls `cost` after its message;

@@ -129,6 +129,7 @@ fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
         look: _,   // who waits for room asks again
         armed: _,
         signals: _,
+        waits: _, // told to people
     } = live;
     let time = |at: &Option<Nanos>| at.map(|at| relative(at, now));
     let held = |held: &Held| v1::Held {

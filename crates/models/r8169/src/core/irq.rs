@@ -59,6 +59,8 @@ pub(crate) struct Irq {
     pub armed: Option<Nanos>,
     /// How often it was signalled.
     pub signals: u64,
+    /// What moderation holds back has been told of.
+    pub waits: bool,
 }
 
 impl Irq {

@@ -131,9 +131,20 @@ fn chains_that_begin_wrongly_are_dropped_and_counted() {
     m.tx_desc(0, OWN | LS | 100, 0, TX_BUFFERS);
     m.tx_desc(1, OWN | FS | 100, 0, TX_BUFFERS);
     m.tx_desc(2, OWN | BOTH | 100, 0, TX_BUFFERS);
+    m.wire.look_at_unsent();
     m.send(3, &plain(PEER, 100), BOTH, 0);
     assert_eq!(m.wire.take(), [plain(PEER, 100)]);
     assert_eq!(m.counter("tx_bad_chain"), 2);
+    // Who looks is shown their descriptors.
+    let unsent = m.wire.take_unsent();
+    let [(counter, alone), (second, two)] = &unsent[..] else {
+        panic!("{unsent:?}");
+    };
+    assert_eq!((*counter, *second), ("tx_bad_chain", "tx_bad_chain"));
+    assert_eq!((alone.len(), two.len()), (16, 32));
+    assert_eq!(alone[..4], (OWN | LS | 100).to_le_bytes());
+    assert_eq!(two[..4], (OWN | FS | 100).to_le_bytes());
+    assert_eq!(two[24..], TX_BUFFERS.to_le_bytes());
     assert!((0..4).all(|i| m.tx_words(i).0 & OWN == 0));
     works(&mut m);
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_r8169::{Config, Moderation};
+use model::Through;
 use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 
 const US: u64 = 1000;
@@ -258,6 +259,43 @@ fn a_fixed_rate_holds_whatever_the_driver_says() {
         messages += m.messages();
     }
     assert!((5..=7).contains(&messages), "{messages} in 5 ms");
+}
+
+#[test]
+fn what_waits_for_its_time_is_told_once() {
+    let mut config = Config::new(MAC);
+    config.moderation = Moderation::Fixed(NonZeroU32::new(1000).expect("not 0"));
+    let mut m = Machine::with(config, Wire::default());
+    m.rings(64, 1536);
+    m.pci(true, false);
+    m.w16(reg::IMR, ROK);
+    m.offer(&[&plain(MAC, 100)]);
+    assert_eq!(m.messages(), 1);
+    assert!(m.pin.take_delayed().is_empty());
+    for _ in 0..3 {
+        m.take_isr();
+        for _ in 0..3 {
+            m.offer(&[&plain(MAC, 100)]);
+            m.sleep(US);
+        }
+        assert_eq!(m.messages(), 0);
+        assert_eq!(m.pin.take_delayed(), [Through::Msi(0)]);
+        m.sleep(1000 * US);
+        assert_eq!(m.messages(), 1);
+        assert!(m.pin.take_delayed().is_empty());
+    }
+    // What IntrMitigate holds, too, whose time begins with the first frame.
+    let mut m = Machine::new();
+    m.rings(64, 1536);
+    m.w16(reg::IMR, ROK);
+    m.w16(reg::MITIGATE, 0x0050);
+    for _ in 0..3 {
+        m.offer(&[&plain(MAC, 100)]);
+    }
+    assert!(!m.line());
+    assert_eq!(m.pin.take_delayed(), [Through::Pin]);
+    m.sleep(10_000 * US);
+    assert!(m.line() && m.pin.take_delayed().is_empty());
 }
 
 /// Linux' way through an interrupt. One that is dear to the guest comes less often.

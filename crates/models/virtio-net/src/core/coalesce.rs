@@ -30,6 +30,8 @@ pub struct Pending {
     packets: u32,
     /// When the call is due; `None` when there are none.
     due: Option<Nanos>,
+    /// It began to wait for that since it was last asked.
+    began: bool,
     /// What calls cost the guest.
     adaptive: Adaptive,
     /// When it was last called.
@@ -50,12 +52,13 @@ impl Pending {
             return self.end(true);
         }
         if packets > 0 {
-            let now = now();
+            let (now, waited) = (now(), self.due.is_some());
             self.packets = self.packets.saturating_add(packets);
             let due = *self.due.get_or_insert(now + 1000 * u64::from(usecs));
             if now >= due {
                 return self.end(true);
             }
+            self.began |= !waited && self.packets < most;
         }
         let full = self.packets >= most;
         self.end(full)
@@ -99,12 +102,13 @@ impl Pending {
         } else {
             self.adaptive.received(packets, ring.known().into());
         }
-        self.due = None;
+        let waited = self.due.take().is_some();
         if wants
             && !ring.owes_call()
             && let Some(until) = self.until((mode, sends), now)
         {
             self.due = Some(until);
+            self.began |= !waited;
             return Ok(false);
         }
         let call = ring.decide(view)?;
@@ -147,6 +151,15 @@ impl Pending {
         self.asked = asked;
         self.due = self.due.map(|_| 0);
     }
+}
+
+/// What waits for its time, of all queues of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    /// When to look.
+    pub due: Option<Nanos>,
+    /// Pairs that began to wait, a bit for each.
+    pub began: u32,
 }
 
 /// The same for all queues of one direction.
@@ -233,6 +246,25 @@ impl Calls {
         self.pending.iter().filter_map(Pending::due).min()
     }
 
+    /// Pairs whose call began to wait since the last time, a bit for each.
+    fn take_began(&mut self) -> u32 {
+        let pending = self.pending.iter_mut().enumerate();
+        pending.fold(0, |bits, (pair, pending)| {
+            bits | u32::from(std::mem::take(&mut pending.began)) << pair
+        })
+    }
+
+    /// When to look again, and what began to wait for that.
+    pub fn wait(&mut self) -> Wait {
+        match self.due() {
+            None => Wait::default(),
+            due => Wait {
+                due,
+                began: self.take_began(),
+            },
+        }
+    }
+
     /// The operator has chosen another way. What waits is due, and looked at by it.
     pub fn choose(&mut self, mode: Moderation) {
         self.mode = mode;
@@ -284,7 +316,8 @@ mod tests {
     #[test]
     fn so_many_packets_or_so_long_after_the_first() {
         let mut pending = pending(3, 10);
-        assert!(!pending.add(1, || 100) && !pending.add(1, || 5_000));
+        assert!(!pending.add(1, || 100) && std::mem::take(&mut pending.began));
+        assert!(!pending.add(1, || 5_000) && !pending.began, "told once");
         assert_eq!(pending.due(), Some(10_100));
         assert!(pending.add(1, || 6_000), "three");
         assert_eq!(pending.due(), None);

@@ -95,6 +95,7 @@ impl Device {
                 alike: Alike::default(),
                 chain: Chain::default(),
                 taken: Vec::new(),
+                unsent: Vec::new(),
                 narrow: false,
                 finisher: Finisher::new(),
                 writes: Writes::default(),

@@ -46,6 +46,8 @@ pub struct TxQueues {
     pub chain: Chain,
     /// Packets of the batch and between them, in order.
     pub taken: Vec<(u16, Fate)>,
+    /// How those of them begin that are dropped, in order, while somebody looks.
+    pub unsent: Vec<Vec<u8>>,
     /// Some of them are to be cut here.
     pub narrow: bool,
     /// Cuts what the sink does not take whole.

@@ -5,10 +5,11 @@ use datapath::counters::count_alone;
 use frame::{Cut, Run, work};
 use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
 use lease::BoundedGuard;
-use model::{Env, Nanos};
+use model::Env;
 
 use crate::core::chain::One;
-use crate::core::device::Device;
+use crate::core::coalesce::Wait;
+use crate::core::device::{Device, Role};
 use crate::core::queues::RxQueues;
 use crate::core::ring::{Broken, Ring};
 use crate::core::station::Station;
@@ -85,11 +86,11 @@ fn take_all(
     let queues = device.rx.reach()?;
     let taken = take(device, (&view, queues), env, way, fill);
     device.let_go();
-    let (frames, pair, shown, due) = taken?;
+    let (frames, pair, shown, wait) = taken?;
     match shown {
         Ok(call) => {
             irq::pairs(device, env, u32::from(call) << pair);
-            irq::arm(device, env, due);
+            irq::wait(device, env, wait, Role::Rx);
         }
         Err(why) => irq::broken(device, env, why),
     }
@@ -97,7 +98,7 @@ fn take_all(
 }
 
 /// How many frames were taken, by which pair, whether its driver is to be called, and when to look whether others are.
-type Taken = (usize, usize, Result<bool, Broken>, Option<Nanos>);
+type Taken = (usize, usize, Result<bool, Broken>, Wait);
 
 /// What is done under the lock.
 fn take(
@@ -139,11 +140,11 @@ fn take(
         stats[pair].bytes += filled.bytes;
         stats[pair].needs_csum += filled.needs_csum;
     }
-    let due = calls.due();
+    let wait = calls.wait();
     if shown.is_err() {
         *slot = None;
     }
-    Some((filled.frames as usize, pair, shown, due))
+    Some((filled.frames as usize, pair, shown, wait))
 }
 
 /// Buffers, and where they are.

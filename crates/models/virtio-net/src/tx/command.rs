@@ -57,7 +57,7 @@ fn ended(
     turned: Result<(), Broken>,
 ) {
     // What waited for an interrupt may have been asked for otherwise.
-    irq::arm(device, env, device.rx.lock().calls.due());
+    irq::wait(device, env, device.rx.lock().calls.wait(), Role::Rx);
     match turned {
         Ok(()) => queue.ring = Some(ring),
         Err(why) => {

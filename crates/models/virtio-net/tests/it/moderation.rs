@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use datapath::Moderation;
 use hypernic_virtio_net::regs::{ctrl, feature};
 use hypernic_virtio_net::{Config, RX, TX};
+use model::Through;
 use model_testkit::Wire;
 use model_testkit::scripts::moderation::{Hearing, choose_while_frames_come};
 
@@ -66,6 +67,32 @@ fn as_the_driver_says_is_at_once() {
         assert!(receive(&mut d));
         arm(&mut d, RX);
     }
+}
+
+#[test]
+fn what_waits_for_its_time_is_told_once_by_its_vector() {
+    let rate = NonZeroU32::new(1_000).expect("a rate");
+    let mut d = driver(Moderation::Fixed(rate), EVENTS);
+    assert!(receive(&mut d) && d.m.pin.take_delayed().is_empty());
+    for _ in 0..3 {
+        arm(&mut d, RX);
+        for _ in 0..3 {
+            assert!(!receive(&mut d));
+            d.m.sleep(US);
+        }
+        assert_eq!(d.m.pin.take_delayed(), [Through::Msix(RX_VECTOR)]);
+        d.m.sleep(1000 * US);
+        assert_eq!(d.m.vectors(), [RX_VECTOR]);
+        assert!(d.m.pin.take_delayed().is_empty());
+    }
+    // Of the other direction.
+    arm(&mut d, TX);
+    for n in 0..3 {
+        d.send(PLAIN, &frame(OTHER, 60));
+        assert_eq!(d.m.vectors() == [TX_VECTOR], n == 0);
+        arm(&mut d, TX);
+    }
+    assert_eq!(d.m.pin.take_delayed(), [Through::Msix(TX_VECTOR)]);
 }
 
 #[test]

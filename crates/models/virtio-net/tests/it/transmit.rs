@@ -174,8 +174,13 @@ fn what_cannot_be_is_dropped_and_counted_by_its_reason() {
         ),
     ] {
         let before = d.counter(counter);
+        d.m.wire.look_at_unsent();
         d.send(header, frame);
         assert_eq!(d.counter(counter), before + 1, "{counter} {header:?}");
+        // Who looks is shown how it begins.
+        let whole = [&header[..], frame].concat();
+        let begin = whole[..whole.len().min(256)].to_vec();
+        assert_eq!(d.m.wire.take_unsent(), [(counter, begin)]);
         assert!(d.m.wire.take().is_empty());
         assert_eq!(d.used(TX).len(), 1, "given back");
         assert!(!d.needs_reset());

@@ -40,6 +40,7 @@ impl Irq {
             armed: _,  // follows
             raised: _, // the process's
             asserted: _,
+            waits: _, // told to people
         } = self;
         let throttles = &throttles[..usize::from(VF_MESSAGES)];
         Interrupts {

@@ -93,9 +93,15 @@ fn what_cannot_be_sent_is_counted_by_its_reason() {
 fn a_frame_without_padding_is_a_runt() {
     let mut guest = Guest::pf();
     guest.start_tx(0, 16);
-    guest.send(0, &[data(BUFFER, 13, ALL, 0, 13)]);
-    guest.run(&Wire::default());
+    let runt = data(BUFFER, 13, ALL, 0, 13);
+    guest.send(0, &[runt]);
+    let wire = Wire::default();
+    wire.look_at_unsent();
+    guest.run(&wire);
     assert_eq!(guest.counter("tx_runt"), 1);
+    // Who looks is shown its descriptor.
+    let desc = [runt.0.to_le_bytes(), runt.1.to_le_bytes()].concat();
+    assert_eq!(wire.take_unsent(), [("tx_runt", desc)]);
 }
 
 #[test]
