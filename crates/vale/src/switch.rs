@@ -141,6 +141,18 @@ impl Switch {
         true
     }
 
+    /// Forgets every address of a port that stays, those too that are fixed to it; [`Switch::set_port`] fixes them again.
+    /// `false` when there is none of that name.
+    pub fn forget(&self, name: &str) -> bool {
+        let state = &self.state;
+        let ports = state.ports.read();
+        let Some(port) = ports.iter().find(|port| port.name == name) else {
+            return false;
+        };
+        state.change_lookup(|lookup| lookup.table.forget_port(port.id));
+        true
+    }
+
     /// Changes what a port may do, from the next batch on: all of its configuration, but whether it is an uplink. Limits that
     /// stay the same go on as they are. `false` when there is none of that name.
     ///

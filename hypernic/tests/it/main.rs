@@ -21,6 +21,7 @@ mod lab;
 mod live;
 mod man;
 mod metrics;
+mod migrate;
 mod monitor;
 mod moving;
 mod pf;
