@@ -141,6 +141,7 @@ impl Host {
             moves,
         };
         let made = host.make_all(config);
+        host.remember_seen();
         // Also if not all could be made: what waits there ends then.
         if let Some(gate) = host.gate.take() {
             gate.open();

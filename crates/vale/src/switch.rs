@@ -324,6 +324,25 @@ impl Switch {
         macs
     }
 
+    /// Takes over what another switch knew in [`Switch::macs`], for ports of the same names: nothing that is known here already, and
+    /// nothing of a port that is not here. Returns how many addresses that were.
+    pub fn remember(&self, known: impl IntoIterator<Item = MacInfo>) -> usize {
+        let ports = self.state.ports();
+        let now = self.now();
+        let id = |name: &str| {
+            let port = ports.iter().find(|port| port.name == name);
+            port.map(|port| port.id)
+        };
+        self.state.change_lookup(|lookup| {
+            let taken = known.into_iter().filter(|info| {
+                let seen = now.saturating_sub(nanos(info.age));
+                let key = Key::new(info.mac, info.vlan);
+                id(&info.port).is_some_and(|port| lookup.table.remember(key, port, seen))
+            });
+            taken.count()
+        })
+    }
+
     /// Names the timer of senders that wait, which calls [`Switch::tick`]: it is woken when there is
     /// an earlier deadline than the last `tick` returned. From now on frames may be left with their senders.
     pub fn set_timer(&self, timer: Arc<dyn Wake>) {

@@ -243,6 +243,15 @@ impl Table {
         }
     }
 
+    /// Notes where an address was seen some time ago, unless something is known of it. Whether it did.
+    pub(crate) fn remember(&mut self, key: Key, port: PortId, seen: Nanos) -> bool {
+        let is_new = !self.entries.contains_key(&key) && self.take_place(port);
+        if is_new {
+            self.put(key, port, seen);
+        }
+        is_new
+    }
+
     fn put(&mut self, key: Key, port: PortId, seen: Nanos) {
         let seen = AtomicU64::new(seen);
         let entry = Entry {
@@ -456,6 +465,22 @@ mod tests {
         table.set_port(0, 3, &[key(1)], 0);
         assert_eq!(table.lookup(key(1), 0), Some(0));
         table.check();
+    }
+
+    #[test]
+    fn what_another_table_knew_goes_on_ageing_and_replaces_nothing() {
+        let mut table = Table::new(100, 1, 1);
+        table.add_port(0, 2);
+        table.add_port(1, 9);
+        assert_eq!(table.learn(key(1), 0, 1000), Learn::New);
+        assert!(!table.remember(key(1), 1, 999), "something newer is known");
+        assert!(table.remember(key(2), 0, 950));
+        assert!(!table.remember(key(3), 0, 950), "its port is full");
+        assert!(!table.remember(key(4), 7, 950), "there is no such port");
+        table.check();
+        assert_eq!(table.lookup(key(1), 1000), Some(0));
+        assert_eq!(table.lookup(key(2), 1049), Some(0));
+        assert_eq!(table.lookup(key(2), 1050), None);
     }
 
     #[test]

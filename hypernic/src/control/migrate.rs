@@ -42,6 +42,10 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
     let nic = nic.ok_or_else(|| no_nic(host, name))?;
     can_move(nic)?;
     is_free(host, name)?;
+    let works = host.nic_state(name).is_some_and(|nic| nic.connected);
+    if works && call.paused != Some(true) {
+        return Err(held_up(name, &vfio_user::HoldError::InUse.into()));
+    }
     let words = Words {
         capture: None,
         capture_mib: None,

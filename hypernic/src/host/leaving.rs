@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use vale::MacInfo;
+use wire::MacAddr;
+
 use super::Host;
 use super::member::ChipMember;
 use crate::config::NicConfig;
@@ -12,6 +15,22 @@ use crate::nic::RunningNic;
 const SETTLES: Duration = Duration::from_secs(1);
 
 impl Host {
+    /// Switches know where the worker before has seen whom.
+    pub(super) fn remember_seen(&mut self) {
+        for seen in self.left.take_seen() {
+            let Some(running) = self.switches.get(&seen.switch) else {
+                continue;
+            };
+            let known = seen.macs.into_iter().map(|(mac, vlan, port, age)| MacInfo {
+                mac: MacAddr(mac),
+                vlan,
+                port,
+                age: Duration::from_nanos(age),
+            });
+            running.switch.remember(known);
+        }
+    }
+
     /// Has a NIC that was made just now go on as the one that the worker before had. Whether it does.
     pub(super) fn go_on(
         &self,
@@ -110,6 +129,9 @@ impl Host {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut all = AllLeft::of(self.configuration().to_text());
+        for (name, running) in &self.switches {
+            all.add_seen(name, &running.switch.macs());
+        }
         for (name, body) in &mut bodies {
             let Some(mut left) = body.leave() else {
                 continue;

@@ -18,6 +18,7 @@ mod http;
 mod inside;
 mod inspect;
 mod lab;
+mod learned;
 mod live;
 mod man;
 mod metrics;

@@ -195,7 +195,7 @@ fn a_nic_moves_by_two_commands_with_traffic_before_and_after() {
     });
     assert_eq!(frame[..14], [&[0xff; 6][..], &mac(1), &[0x80, 0x35]].concat());
     let uplink = pair.seen(0).expect("it is known");
-    assert!(uplink.starts_with("stream:"), "{uplink}");
+    assert_ne!(uplink, "moves", "behind the uplink");
     assert_eq!(pair.seen(1).as_deref(), Some("moves"));
     assert!(!pair.socket("moves", 0).exists(), "it is gone there");
     let far = Client::connect(pair.socket("moves", 1)).expect("it is served");
@@ -221,10 +221,6 @@ fn a_guest_that_is_paused_moves_or_stays_with_all_its_frames() {
     talk(&mut moves, &mut stays, 0..100);
     // Some have come that the guest has not looked at.
     send(&mut stays, mac(1), 100..120);
-    until("they are there", || {
-        let told = pair.labs[0].ran("metrics");
-        told.contains("rx_frames").then_some(())
-    });
     pair.ran("prepare m1 moves --paused");
     assert_eq!(pair.ran("abort m1"), "m1: aborted\n");
     assert_eq!(pair.ran("abort m1"), "m1: nothing to do\n");
