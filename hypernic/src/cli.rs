@@ -16,6 +16,7 @@ use crate::client::config::ConfigCommand;
 use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
+use crate::client::migrate::MigrateCommand;
 use crate::client::monitor::MonitorCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
@@ -92,6 +93,8 @@ pub enum Command {
     Port(PortCommand),
     /// Print what runs as a configuration file, and have a running daemon be what a file says.
     Config(ConfigCommand),
+    /// Move a NIC from one running daemon to another: prepare, then commit or abort.
+    Migrate(Box<MigrateCommand>),
     /// Have a running daemon become another program, or the same anew, while guests use its NICs.
     Upgrade(UpgradeCommand),
     /// Print the counters of a running daemon, as Prometheus reads them.

@@ -10,6 +10,7 @@ pub mod inspect;
 mod layout;
 pub mod metrics;
 pub mod metrics_page;
+pub mod migrate;
 pub mod monitor;
 pub mod nic;
 pub(crate) mod place;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use control::{ChipList, Client, Method, NicList, SwitchList, VfShow};
+use control::{ChipList, Client, Method, MigrateList, NicList, SwitchList, VfShow};
 
 use crate::client::place::DEFAULT_CONTROL;
 
@@ -52,6 +52,15 @@ pub(crate) fn chips() -> ArgValueCompleter {
         let reply = ask(&ChipList::default());
         let chips = reply.map(|reply| reply.chips).unwrap_or_default();
         matching(current, chips.into_iter().map(|chip| chip.config.name))
+    })
+}
+
+/// Names of moves.
+pub(crate) fn moves() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let reply = ask(&MigrateList::default());
+        let moves = reply.map(|reply| reply.moves).unwrap_or_default();
+        matching(current, moves.into_iter().map(|one| one.id))
     })
 }
 

@@ -7,6 +7,7 @@ mod inlets;
 mod leaving;
 mod looking;
 mod member;
+mod moves;
 mod switch;
 mod trace;
 mod trial;
@@ -35,6 +36,7 @@ use crate::error::Error;
 use crate::gate::Gate;
 use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
+use crate::moves::Moves;
 use crate::nic::{Lookout, NewNic, RunningNic};
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
@@ -68,6 +70,8 @@ pub struct Host {
     gate: Option<Arc<Gate>>,
     /// NICs that go on.
     left: AllLeft,
+    /// NICs that move to other hosts and from them.
+    moves: Moves,
 }
 
 /// NICs and tenants that a host with a control socket is prepared for at least.
@@ -116,6 +120,7 @@ impl Host {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         // With a control socket, more may come.
         let room = if config.control.is_some() { ROOM } else { 0 };
+        let moves = Moves::read(config.control.as_deref()).map_err(Error::Host)?;
         let mut host = Host {
             workers: Workers::start(config.workers, &clock)?,
             clock,
@@ -133,16 +138,19 @@ impl Host {
             all_finished: Arc::new(all_finished),
             gate: Some(Arc::default()),
             left,
+            moves,
         };
         let made = host.make_all(config);
+        host.remember_seen();
         // Also if not all could be made: what waits there ends then.
         if let Some(gate) = host.gate.take() {
             gate.open();
         }
         made?;
         std::mem::take(&mut host.left).end();
-        for attached in host.nics.values_mut() {
-            attached.nic.begin();
+        let names: Vec<_> = host.nics.keys().cloned().collect();
+        for name in names {
+            host.begin_nic(&name);
         }
         if host.live.fetch_sub(1, Ordering::AcqRel) == 1 && !host.nics.is_empty() {
             (host.all_finished)();
@@ -166,8 +174,13 @@ impl Host {
                 tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");
                 continue;
             }
+            if let Some(gone) = self.has_gone(&nic.name) {
+                tracing::error!("{gone}");
+                continue;
+            }
             self.add_nic(nic)?;
         }
+        self.make_moved();
         Ok(())
     }
 
@@ -222,7 +235,21 @@ impl Host {
     /// # Errors
     /// A socket, port or capture file that cannot be had, with its cure.
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
-        self.try_add_nic(config).inspect_err(|_| {
+        let moved = self.moved_in(&config.name);
+        let held = moved.as_ref().is_some_and(|one| one.holds());
+        let went_on = self.make_nic(config, held)?;
+        if let Some(one) = moved {
+            self.settle_moved(&one, went_on);
+        }
+        if self.gate.is_none() {
+            self.begin_nic(&config.name);
+        }
+        Ok(())
+    }
+
+    /// Makes a NIC that no worker has yet. `held`: not as what a worker before has left. Whether it is to go on as that.
+    fn make_nic(&mut self, config: &NicConfig, held: bool) -> Result<bool, Error> {
+        self.try_make_nic(config, held).inspect_err(|_| {
             if let SocketSpec::Path(path) = &config.socket {
                 fds::forget(path);
             }
@@ -230,7 +257,7 @@ impl Host {
         })
     }
 
-    fn try_add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+    fn try_make_nic(&mut self, config: &NicConfig, held: bool) -> Result<bool, Error> {
         let ruled = |chip: &str| {
             let mut nics = self.nics.values();
             nics.any(|nic| nic.config.rules.as_deref() == Some(chip))
@@ -280,10 +307,13 @@ impl Host {
         self.live.fetch_add(1, Ordering::AcqRel);
         let mut nic = new.start(toward_wire, config.busy_poll, finished);
         nic.plug(config.cable == Cable::Up);
-        if let Some(arrived) = arrived {
-            self.go_on(config, member.as_ref(), &mut nic, arrived);
+        let mut went_on = false;
+        if held {
+            nic.forsake();
+        } else if let Some(arrived) = arrived {
+            went_on = self.go_on(config, member.as_ref(), &mut nic, arrived);
         } else {
-            Self::revive(&mut nic);
+            went_on = Self::revive(&mut nic);
         }
         if let Some(member) = member {
             member.stay(&nic);
@@ -317,11 +347,8 @@ impl Host {
             }
             attached.port = Some((port.name, port.counters));
         }
-        if self.gate.is_none() {
-            attached.nic.begin();
-        }
         self.nics.insert(config.name.clone(), attached);
-        Ok(())
+        Ok(went_on)
     }
 
     /// Whether its workers still turn.

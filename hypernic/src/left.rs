@@ -46,10 +46,29 @@ impl State for Head {
     const VERSION: u32 = 1;
 }
 
+/// Addresses that a switch has learned, or some of them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// The switch.
+    pub switch: String,
+    /// Each address, its VLAN, its port, and nanoseconds since it was seen.
+    pub macs: Vec<([u8; 6], u16, String, u64)>,
+}
+
+impl State for Seen {
+    const KIND: Kind = Kind::new("fdb-left");
+    const VERSION: u32 = 1;
+}
+
+/// Addresses of a part, well within what a state may have.
+const ADDRESSES: usize = 4096;
+
 /// All NICs of a worker.
 #[derive(Debug, Default)]
 pub struct AllLeft {
     nics: Vec<Left>,
+    /// What switches have learned.
+    seen: Vec<Seen>,
     /// The host that they were of, as the text of a file.
     config: Option<String>,
     /// What is to be said when there is a log.
@@ -76,6 +95,23 @@ impl AllLeft {
 
     pub(crate) fn add(&mut self, left: Left) {
         self.nics.push(left);
+    }
+
+    /// What a switch has learned.
+    pub(crate) fn add_seen(&mut self, switch: &str, macs: &[vale::MacInfo]) {
+        let told = |info: &vale::MacInfo| {
+            let age = u64::try_from(info.age.as_nanos()).unwrap_or(u64::MAX);
+            (info.mac.0, info.vlan, info.port.clone(), age)
+        };
+        self.seen.extend(macs.chunks(ADDRESSES).map(|part| Seen {
+            switch: switch.to_owned(),
+            macs: part.iter().map(told).collect(),
+        }));
+    }
+
+    /// What switches had learned, once.
+    pub(crate) fn take_seen(&mut self) -> Vec<Seen> {
+        std::mem::take(&mut self.seen)
     }
 
     /// The text of the host that they were of, once.
@@ -112,7 +148,8 @@ impl AllLeft {
             snapshot::seal(&Head { config })
         });
         let mut bytes = Vec::new();
-        for sealed in parts.chain(self.nics.iter().map(snapshot::seal)) {
+        let seen = self.seen.iter().map(snapshot::seal);
+        for sealed in parts.chain(seen).chain(self.nics.iter().map(snapshot::seal)) {
             bytes.extend((sealed.len() as u32).to_le_bytes());
             bytes.extend(sealed);
         }
@@ -126,6 +163,7 @@ impl AllLeft {
     pub fn open(payload: &[u8]) -> Result<Self, StateError> {
         let mut rest = payload;
         let mut nics = Vec::new();
+        let mut seen = Vec::new();
         let mut config = Vec::new();
         while let Some((len, behind)) = rest.split_first_chunk::<4>() {
             let len = u32::from_le_bytes(*len) as usize;
@@ -136,6 +174,9 @@ impl AllLeft {
             })?;
             match snapshot::open(Head::KIND, sealed) {
                 Ok(head) => config.extend(head.decode::<Head>()?.config),
+                Err(StateError::Kind { found, .. }) if found == Seen::KIND => {
+                    seen.push(snapshot::open(Seen::KIND, sealed)?.decode()?);
+                }
                 Err(StateError::Kind { .. }) => {
                     nics.push(snapshot::open(Left::KIND, sealed)?.decode()?);
                 }
@@ -145,6 +186,7 @@ impl AllLeft {
         }
         Ok(Self {
             nics,
+            seen,
             config: String::from_utf8(config)
                 .ok()
                 .filter(|text| !text.is_empty()),
@@ -238,6 +280,14 @@ mod tests {
     #[test]
     fn what_is_left_is_read_as_it_was_written_and_nothing_else_is() {
         let mut all = AllLeft::of("workers = 1\n".into());
+        all.add_seen("lan", &[]);
+        let seen = vale::MacInfo {
+            mac: wire::MacAddr([2, 0, 0, 0, 0, 1]),
+            vlan: 7,
+            port: "a".into(),
+            age: std::time::Duration::from_secs(3),
+        };
+        all.add_seen("lan", &[seen]);
         all.add(left("a", vec![7, 8]));
         all.add(left("b", vec![9]));
         let (files, bytes) = all.seal();
@@ -245,12 +295,14 @@ mod tests {
         let mut again = AllLeft::open(&bytes).expect("sound");
         assert_eq!(again.take_config().as_deref(), Some("workers = 1\n"));
         assert_eq!(format!("{:?}", again.nics), format!("{:?}", all.nics));
-        // After each NIC it may end.
+        assert_eq!(format!("{:?}", again.seen), format!("{:?}", all.seen));
+        assert_eq!(again.take_seen().len(), 1);
+        // After each part it may end.
         let next = |at: usize| {
             let len: [u8; 4] = std::array::from_fn(|n| bytes[at + n]);
             at + 4 + u32::from_le_bytes(len) as usize
         };
-        let ends = [next(0), next(next(0))];
+        let ends = [next(0), next(next(0)), next(next(next(0)))];
         for len in (5..bytes.len()).step_by(997) {
             let end = ends
                 .iter()

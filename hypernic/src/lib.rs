@@ -25,6 +25,7 @@ pub mod http;
 mod kept_taps;
 pub mod left;
 mod make;
+mod moves;
 pub mod nic;
 pub mod notify;
 mod nvm;

@@ -125,6 +125,7 @@ fn execute(
         Command::Switch(switch) => print(switch.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
         Command::Config(config) => print(config.execute(format)?),
+        Command::Migrate(migrate) => print(migrate.execute(format)?),
         Command::Upgrade(upgrade) => print(upgrade.execute(format)?),
         Command::Metrics(metrics) => print(metrics.execute()?),
         Command::Exporter(exporter) => exporter.execute(&mut print)?,

@@ -5,6 +5,7 @@
 //! beside transmitting and register accesses.
 
 mod engine;
+mod held;
 mod lifeline;
 mod lookout;
 mod rarp;
@@ -27,6 +28,7 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
+pub(crate) use self::held::HoldRefusal;
 pub(crate) use self::lifeline::Granted;
 pub(crate) use self::lookout::Lookout;
 use self::sink::{Hint, NicSink};
@@ -90,7 +92,7 @@ pub struct RunningNic {
     sink: Arc<NicSink>,
     task: Arc<Task>,
     irq: Option<vfio_user::Interrupts>,
-    /// Until [`Self::begin`].
+    /// Until [`Self::begin`], and while it is held.
     body: Mutex<Option<Box<NicBody>>>,
 }
 
@@ -444,6 +446,9 @@ impl RunningNic {
             return false;
         }
         self.inbox.questions.lock().push(question);
+        if self.answer_held() {
+            return true;
+        }
         self.task.call(ASKED);
         !self.task.has_fallen()
     }

@@ -10,6 +10,7 @@ use crate::message::{Request, without_nulls};
 use crate::types::chip::*;
 use crate::types::config::*;
 use crate::types::inside::*;
+use crate::types::migrate::*;
 use crate::types::set::*;
 use crate::types::upgrade::*;
 use crate::types::vf::*;
@@ -217,6 +218,21 @@ interfaces! {
         Owner "GetStates" UpgradeStates -> NicStates,
         /// Begins; the connections of the control socket end with this process.
         Owner "Begin" UpgradeBegin -> UpgradeBegun,
+    }
+
+    /// NICs that move to another host, in two steps: saved and loaded, then committed or aborted. The source decides, so it is asked
+    /// first; what is asked again is done once.
+    "io.hypernic.Migrate" [Guard NicConfig MoveSide MoveStep Move] => {
+        /// At the source: a NIC stands still, is saved, and its address is forgotten.
+        Owner "Save" MigrateSave -> MoveSaved,
+        /// At the destination: the NIC comes, and stands still.
+        Owner "Load" MigrateLoad -> Changed,
+        /// At the source, the NIC goes; then at the destination, it announces its address and is served.
+        Owner "Commit" MigrateCommit -> Changed,
+        /// At the source, the NIC is served as before; then at the destination, it goes.
+        Owner "Abort" MigrateAbort -> Changed,
+        /// Which moves there are.
+        Monitor "List" MigrateList -> Moves,
     }
 
     /// NICs. They come and go while others run; nothing of others' traffic is lost.

@@ -99,6 +99,26 @@ pub enum Failure {
         /// One line for people.
         message: String,
     },
+    /// A NIC cannot move to another host.
+    #[error("{message}")]
+    #[serde(rename = "io.hypernic.Control.CannotMove")]
+    CannotMove {
+        /// The NIC.
+        nic: String,
+        /// Why, and what to do instead: one line.
+        message: String,
+    },
+    /// A move is over here, and was ended otherwise.
+    #[error("{message}")]
+    #[serde(rename = "io.hypernic.Control.MoveDecided")]
+    MoveDecided {
+        /// The operator's name for the move.
+        id: String,
+        /// `committed` or `aborted`.
+        step: String,
+        /// One line for people.
+        message: String,
+    },
     /// What is asked for cannot be.
     #[error("{message}")]
     #[serde(rename = "io.hypernic.Control.Invalid")]
@@ -204,6 +224,12 @@ error Stale (expected: int, generation: int, message: string)
 
 # Some of it cannot be changed while the host runs.
 error NotWhileRunning (cannot: []string, message: string)
+
+# The NIC cannot move to another host.
+error CannotMove (nic: string, message: string)
+
+# The move is over here, and was ended otherwise: `committed` or `aborted`.
+error MoveDecided (id: string, step: string, message: string)
 
 # What is asked for cannot be.
 error Invalid (message: string)

@@ -34,6 +34,7 @@ pub use message::{
 pub use types::chip::*;
 pub use types::config::*;
 pub use types::inside::*;
+pub use types::migrate::*;
 pub use types::set::*;
 pub use types::upgrade::*;
 pub use types::vf::*;

@@ -3,6 +3,7 @@
 pub mod chip;
 pub mod config;
 pub mod inside;
+pub mod migrate;
 pub mod set;
 pub mod upgrade;
 pub mod vf;

@@ -141,6 +141,18 @@ impl Switch {
         true
     }
 
+    /// Forgets every address of a port that stays, those too that are fixed to it; [`Switch::set_port`] fixes them again.
+    /// `false` when there is none of that name.
+    pub fn forget(&self, name: &str) -> bool {
+        let state = &self.state;
+        let ports = state.ports.read();
+        let Some(port) = ports.iter().find(|port| port.name == name) else {
+            return false;
+        };
+        state.change_lookup(|lookup| lookup.table.forget_port(port.id));
+        true
+    }
+
     /// Changes what a port may do, from the next batch on: all of its configuration, but whether it is an uplink. Limits that
     /// stay the same go on as they are. `false` when there is none of that name.
     ///
@@ -310,6 +322,25 @@ impl Switch {
             .collect();
         macs.sort_by_key(|info| (info.vlan, info.mac));
         macs
+    }
+
+    /// Takes over what another switch knew in [`Switch::macs`], for ports of the same names: nothing that is known here already, and
+    /// nothing of a port that is not here. Returns how many addresses that were.
+    pub fn remember(&self, known: impl IntoIterator<Item = MacInfo>) -> usize {
+        let ports = self.state.ports();
+        let now = self.now();
+        let id = |name: &str| {
+            let port = ports.iter().find(|port| port.name == name);
+            port.map(|port| port.id)
+        };
+        self.state.change_lookup(|lookup| {
+            let taken = known.into_iter().filter(|info| {
+                let seen = now.saturating_sub(nanos(info.age));
+                let key = Key::new(info.mac, info.vlan);
+                id(&info.port).is_some_and(|port| lookup.table.remember(key, port, seen))
+            });
+            taken.count()
+        })
     }
 
     /// Names the timer of senders that wait, which calls [`Switch::tick`]: it is woken when there is

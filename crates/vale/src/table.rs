@@ -139,6 +139,15 @@ impl Table {
         }
     }
 
+    /// Forgets every address of a port, which stays: learned ones and fixed ones.
+    pub(crate) fn forget_port(&mut self, port: PortId) {
+        self.entries.retain(|_, entry| entry.port != port);
+        if let Some(quota) = self.ports.get_mut(&port) {
+            self.common -= quota.used.saturating_sub(self.guaranteed);
+            quota.used = 0;
+        }
+    }
+
     /// The port of an address seen recently enough.
     pub(crate) fn lookup(&self, key: Key, now: Nanos) -> Option<PortId> {
         let entry = self.entries.get(&key)?;
@@ -232,6 +241,15 @@ impl Table {
             }
             _ => Learn::New,
         }
+    }
+
+    /// Notes where an address was seen some time ago, unless something is known of it. Whether it did.
+    pub(crate) fn remember(&mut self, key: Key, port: PortId, seen: Nanos) -> bool {
+        let is_new = !self.entries.contains_key(&key) && self.take_place(port);
+        if is_new {
+            self.put(key, port, seen);
+        }
+        is_new
     }
 
     fn put(&mut self, key: Key, port: PortId, seen: Nanos) {
@@ -426,6 +444,46 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_stays_can_forget_all_its_addresses() {
+        let mut table = Table::new(100, 1, 1);
+        table.add_port(0, 3);
+        table.add_port(1, 3);
+        table.fix(key(1), 0);
+        assert_eq!(table.learn(key(2), 0, 0), Learn::New);
+        assert_eq!(table.learn(key(3), 0, 0), Learn::New);
+        assert_eq!(table.learn(key(4), 1, 0), Learn::New);
+        table.forget_port(0);
+        table.check();
+        assert_eq!(
+            [1, 2, 3, 4].map(|n| table.lookup(key(n), 0)),
+            [None, None, None, Some(1)]
+        );
+        // It may be learned elsewhere, and the common place is free again.
+        assert_eq!(table.learn(key(1), 1, 0), Learn::New);
+        table.check();
+        // What is fixed to it comes back with its configuration.
+        table.set_port(0, 3, &[key(1)], 0);
+        assert_eq!(table.lookup(key(1), 0), Some(0));
+        table.check();
+    }
+
+    #[test]
+    fn what_another_table_knew_goes_on_ageing_and_replaces_nothing() {
+        let mut table = Table::new(100, 1, 1);
+        table.add_port(0, 2);
+        table.add_port(1, 9);
+        assert_eq!(table.learn(key(1), 0, 1000), Learn::New);
+        assert!(!table.remember(key(1), 1, 999), "something newer is known");
+        assert!(table.remember(key(2), 0, 950));
+        assert!(!table.remember(key(3), 0, 950), "its port is full");
+        assert!(!table.remember(key(4), 7, 950), "there is no such port");
+        table.check();
+        assert_eq!(table.lookup(key(1), 1000), Some(0));
+        assert_eq!(table.lookup(key(2), 1049), Some(0));
+        assert_eq!(table.lookup(key(2), 1050), None);
+    }
+
+    #[test]
     fn entries_age_and_are_kept_alive() {
         let mut table = Table::new(SWEEP_GAP, 0, 1);
         table.add_port(1, 9);
@@ -451,6 +509,7 @@ mod tests {
                 match what {
                     0 if !table.ports.contains_key(&port) => table.add_port(port, 4),
                     1 if n < 2 => table.remove_port(port),
+                    1 if n < 4 => table.forget_port(port),
                     2 => now += SWEEP_GAP / 2,
                     _ => {
                         let learned = table.learn(key(n), port, now);

@@ -121,7 +121,8 @@ pub use interrupts::shown::VectorInfo;
 pub use peer::stream::Filled;
 pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
 pub use server::{
-    Handover, HandoverError, Kept, Lifeline, Look, Progress, Server, ServerError, check_state,
+    Handover, HandoverError, HoldError, Kept, Lifeline, Look, Progress, Server, ServerError,
+    check_state,
 };
 
 pub use guest_mem;

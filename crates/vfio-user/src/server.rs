@@ -3,6 +3,7 @@
 mod clients;
 mod counters;
 mod handover;
+mod held;
 mod irqs;
 mod journey;
 mod kept_maps;
@@ -30,6 +31,7 @@ use pci::ConfigSpace;
 use rustix::io::Errno;
 
 pub use handover::{Handover, HandoverError, check_state};
+pub use held::HoldError;
 pub use line::{Kept, Lifeline};
 pub use state::Server;
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use guest_mem::Prot;
 use vfio_user::codec::feature::MigrationState;
 use vfio_user::codec::irq;
-use vfio_user::{Client, SharedMem};
+use vfio_user::{Client, ClientOptions, SharedMem};
 
 use super::{PAGE, SocketBus};
 use crate::bus::BusError;
@@ -102,6 +103,31 @@ impl SocketBus {
     pub fn stay(&mut self) -> Result<(), BusError> {
         self.client.stop_log()?;
         self.client.set_migration_state(MigrationState::Running)?;
+        Ok(())
+    }
+
+    /// The VMM ends and lets go of the device; the guest's memory is kept, as a snapshot of the VM has it.
+    ///
+    /// # Errors
+    /// No socket is left.
+    pub fn leave(&mut self) -> Result<(), BusError> {
+        let (nobody, _) = UnixStream::pair().map_err(memory)?;
+        self.client = Client::open(nobody.into(), ClientOptions::default())?;
+        Ok(())
+    }
+
+    /// Another VMM goes on with the guest from its snapshot, with the device of `far`.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn come(&mut self, mut far: Client) -> Result<(), BusError> {
+        for (iova, shared) in &self.shared {
+            far.dma_map(*iova, shared, 0, shared.len() as u64, Prot::RW)?;
+        }
+        if far.irq_info(irq::INTX)?.count > 0 {
+            far.arm(irq::INTX, 0, &[&self.interrupt])?;
+        }
+        self.client = far;
         Ok(())
     }
 

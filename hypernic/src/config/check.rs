@@ -179,7 +179,7 @@ impl SoFar {
             }
             // They differ from each other, or the host would not be.
             let _ = so_far.taken.socket(&nic.socket, &nic.name, 0);
-            let _ = so_far.taken.mac(nic.mac, &nic.name, 0);
+            let _ = so_far.taken.mac((nic.mac, nic.virtio.standby), &nic.name, 0);
         }
         SoFar { host, ..so_far }
     }
@@ -335,7 +335,7 @@ impl SoFar {
             Some(mac) => (*mac.get_ref(), mac.span().start),
             None => (NicMac::from_name(name), raw.name.span().start),
         };
-        self.taken.mac(mac, name, at)?;
+        self.taken.mac((mac, raw.standby), name, at)?;
         if let Some(file) = &raw.eeprom
             && let Some(other) = self.eeproms.insert(file.get_ref().clone(), name.to_owned())
         {

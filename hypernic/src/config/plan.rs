@@ -339,12 +339,13 @@ impl Fates<'_> {
         let (mut sockets, mut macs) = (BTreeMap::new(), BTreeMap::new());
         for nic in stay {
             sockets.insert(socket(nic), &nic.name);
-            macs.insert(nic.mac.0, &nic.name);
+            macs.insert((nic.mac.0, nic.virtio.standby), &nic.name);
         }
         let mut found = Vec::new();
         for (name, unit) in new.iter().filter(|(name, _)| self.comes.contains(*name)) {
             let has = |nic: &&NicConfig| {
-                let other = sockets.get(&socket(nic)).or(macs.get(&nic.mac.0))?;
+                let mac = (nic.mac.0, nic.virtio.standby);
+                let other = sockets.get(&socket(nic)).or(macs.get(&mac))?;
                 Some((*other).clone())
             };
             if let Some(other) = unit.nics.iter().find_map(has) {

@@ -152,7 +152,8 @@ impl Fault {
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) sockets: HashMap<SocketKey, String>,
-    pub(super) macs: HashMap<NicMac, String>,
+    /// By whether they stand in for another NIC with their address.
+    pub(super) macs: HashMap<(NicMac, bool), String>,
 }
 
 impl Taken {
@@ -175,8 +176,14 @@ impl Taken {
         }
     }
 
-    pub(super) fn mac(&mut self, mac: NicMac, name: &str, at: usize) -> Result<(), Fault> {
-        match self.macs.insert(mac, name.to_owned()) {
+    /// One that stands in for another has its address.
+    pub(super) fn mac(
+        &mut self,
+        (mac, standby): (NicMac, bool),
+        name: &str,
+        at: usize,
+    ) -> Result<(), Fault> {
+        match self.macs.insert((mac, standby), name.to_owned()) {
             None => Ok(()),
             Some(other) => Err(Fault(
                 Some(at),

@@ -170,6 +170,27 @@ const MISTAKES: &[(&str, &str, usize, usize, &[&str])] = &[
 ];
 
 #[test]
+fn a_standby_has_the_address_of_the_nic_that_it_stands_in_for_and_no_other_has() {
+    let nic = |name: &str, words: &str| {
+        format!(
+            "[[nic]]\nname = \"{name}\"\nsocket-path = \"/run/{name}\"\nport = \"null\"\n\
+             mac = \"52:54:00:00:00:01\"\n{words}\n"
+        )
+    };
+    let standby = "model = \"virtio-net\"\nstandby = true";
+    let parsed = |nics: &[(&str, &str)]| {
+        let text: String = nics.iter().map(|(name, words)| nic(name, words)).collect();
+        HostConfig::parse(Path::new("h.toml"), &text).map_err(|error| error.to_string())
+    };
+    let pair = parsed(&[("a", ""), ("b", standby)]).expect("a pair");
+    assert_eq!(pair.nics[0].mac, pair.nics[1].mac);
+    for third in ["", standby] {
+        let why = parsed(&[("a", ""), ("b", standby), ("c", third)]).expect_err("a third");
+        assert!(why.contains("already has the MAC"), "{why}");
+    }
+}
+
+#[test]
 fn every_mistake_names_its_place_and_its_cure() {
     for (old, new, line, column, words) in MISTAKES {
         assert!(GOOD.contains(old), "{old}");

@@ -252,7 +252,7 @@ pub(super) fn expand(
             vf.apply(&mut policy)?;
         }
         let mac = NicMac(policy.mac.0);
-        taken.mac(mac, &own, at)?;
+        taken.mac((mac, false), &own, at)?;
         software_pf
             .add(index, policy.clone(), 0)
             .map_err(|error: PolicyError| Fault(Some(at), format!("VF {index}: {error}")))?;

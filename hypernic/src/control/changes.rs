@@ -146,7 +146,12 @@ pub(super) fn add_nic(host: &mut Host, call: &NicAdd) -> Outcome {
     }
     sandbox::permits_nic(&wanted).map_err(Failure::failed)?;
     let edit = Edit::AddNic(&wanted);
-    terms!(call).change(host, edit, |host| host.add_nic(&wanted))
+    terms!(call).change(host, edit, |host| {
+        // Said expressly, it is another NIC than the one that has moved away.
+        let forgotten = host.moves_mut().forget_away(&wanted.name);
+        forgotten.map_err(Error::Host)?;
+        host.add_nic(&wanted)
+    })
 }
 
 pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
@@ -158,9 +163,20 @@ pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
         return terms!(call).stays(host, Edit::RemoveNic(name));
     };
     may_go(nic)?;
+    is_no_move(host, name)?;
     terms!(call).change(host, Edit::RemoveNic(name), |host| {
         host.remove_nic(name);
         Ok(())
+    })
+}
+
+/// A NIC that stands still for a move stays until that is decided.
+fn is_no_move(host: &Host, name: &str) -> Result<(), Failure> {
+    host.may_change(name).map_err(|error| Failure::InUse {
+        kind: "NIC".into(),
+        name: name.into(),
+        by: host.moves().holding(name).map(|one| one.id.clone()).into_iter().collect(),
+        message: error.to_string(),
     })
 }
 

@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::changes::{Terms, terms};
 use super::rises::Rises;
-use super::{changes, chips, config, insight, lists, set, upgrade, vfs};
+use super::{changes, chips, config, insight, lists, migrate, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -67,12 +67,20 @@ impl Subject<'_> {
     pub fn carry_out(&self, call: &Call, role: Role) -> Result<Box<RawValue>, Failure> {
         allowed(call, role)?;
         let host = self.host;
+        if call.role() == Role::Owner {
+            host.write().forget_moved();
+        }
         match call {
             Call::InfoGet(_) => told(info()),
             Call::Described(call) => told(description(&call.interface)?),
             Call::StatusGet(_) => told(status(&host.read(), role)),
             Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
             Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call, self.trusted)?),
+            Call::MigrateSave(call) => told(migrate::save(&mut host.write(), call)?),
+            Call::MigrateLoad(call) => told(migrate::load(&mut host.write(), call)?),
+            Call::MigrateCommit(call) => told(migrate::commit(&mut host.write(), call)?),
+            Call::MigrateAbort(call) => told(migrate::abort(&mut host.write(), call)?),
+            Call::MigrateList(call) => told(migrate::list(&host.read(), call)?),
             Call::NicAdd(call) => change!(host, call, changes::add_nic),
             Call::NicSet(call) => change!(host, call, set::nic),
             Call::NicLink(call) => change!(host, call, set::link),

@@ -18,6 +18,7 @@ use super::counters::{Counters, count};
 use super::dispatch::Subject;
 use super::handed::Handed;
 use super::live::Lives;
+use super::migrate;
 use super::monitor::Watch;
 use super::reach::{SOCKET, open_to};
 use super::rises::Rises;
@@ -303,7 +304,7 @@ impl Room {
         if call.role() == Role::Monitor {
             tracing::debug!(uid, pid, role, "control: {method}");
         } else {
-            let told = serde_json::to_string(&request.parameters).unwrap_or_default();
+            let told = migrate::without_state(&request.parameters);
             tracing::info!(uid, pid, role, "control: {method} {told}");
         }
         Ok(result)

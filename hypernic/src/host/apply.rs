@@ -93,6 +93,12 @@ impl Host {
 
     fn step(&mut self, step: &Step) -> Result<(), Error> {
         match step {
+            Step::RemoveNic(name) => self.may_change(name)?,
+            Step::SetNic(nic) => self.may_change(&nic.name)?,
+            Step::AddNic(nic) => self.has_gone(&nic.name).map_or(Ok(()), Err)?,
+            _ => {}
+        }
+        match step {
             Step::RemoveNic(name) => {
                 self.remove_nic(name);
             }

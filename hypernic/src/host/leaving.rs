@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use vale::MacInfo;
+use wire::MacAddr;
+
 use super::Host;
 use super::member::ChipMember;
 use crate::config::NicConfig;
@@ -12,14 +15,30 @@ use crate::nic::RunningNic;
 const SETTLES: Duration = Duration::from_secs(1);
 
 impl Host {
-    /// Has a NIC that was made just now go on as the one that the worker before had.
+    /// Switches know where the worker before has seen whom.
+    pub(super) fn remember_seen(&mut self) {
+        for seen in self.left.take_seen() {
+            let Some(running) = self.switches.get(&seen.switch) else {
+                continue;
+            };
+            let known = seen.macs.into_iter().map(|(mac, vlan, port, age)| MacInfo {
+                mac: MacAddr(mac),
+                vlan,
+                port,
+                age: Duration::from_nanos(age),
+            });
+            running.switch.remember(known);
+        }
+    }
+
+    /// Has a NIC that was made just now go on as the one that the worker before had. Whether it does.
     pub(super) fn go_on(
         &self,
         config: &NicConfig,
         member: Option<&ChipMember<'_>>,
         nic: &mut RunningNic,
         arrived: Arrived,
-    ) {
+    ) -> bool {
         let name = &config.name;
         let model = config.model.name;
         if arrived.left.model != model {
@@ -28,28 +47,32 @@ impl Host {
                 "its VMM loses it: it was a {}, and the configuration says {model}",
                 arrived.left.model
             );
-            return;
+            return false;
         }
         if let Some(granted) = &arrived.left.granted
             && let Some(member) = member
         {
             member.resume(granted);
         }
-        match nic.go_on(arrived) {
+        let went = nic.go_on(arrived);
+        match &went {
             Ok(()) => tracing::info!(nic = %name, "goes on where the worker before has left it"),
             Err(why) => tracing::error!(nic = %name, "its VMM loses it: {why}"),
         }
+        went.is_ok()
     }
 
-    /// Has a NIC that was made just now go on where a worker that died has left it.
-    pub(super) fn revive(nic: &mut RunningNic) {
-        match nic.revive() {
+    /// Has a NIC that was made just now go on where a worker that died has left it. Whether it does.
+    pub(super) fn revive(nic: &mut RunningNic) -> bool {
+        let went = nic.revive();
+        match &went {
             Some(Ok(unsure)) => {
                 tracing::info!(nic = %nic.name(), unsure, "goes on where the worker that died has left it");
             }
             Some(Err(why)) => tracing::error!(nic = %nic.name(), "its VMM loses it: {why}"),
             None => {}
         }
+        matches!(went, Some(Ok(_)))
     }
 
     /// The first NIC whose guest is on the way to another host: its VMM has asked for what no other process could go on with.
@@ -106,6 +129,9 @@ impl Host {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut all = AllLeft::of(self.configuration().to_text());
+        for (name, running) in &self.switches {
+            all.add_seen(name, &running.switch.macs());
+        }
         for (name, body) in &mut bodies {
             let Some(mut left) = body.leave() else {
                 continue;

@@ -10,6 +10,7 @@ use model::{Env, Moderation, Peeked, Progress, Transmit, Work};
 use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
+use super::held::HoldRefusal;
 use super::sink::NicSink;
 use super::unsent::Unsent;
 use crate::left::{Arrived, Left};
@@ -80,6 +81,30 @@ pub(super) trait Door: Send {
     fn revive(&mut self) -> Option<Result<u64, String>> {
         None
     }
+    /// Stands still, and says what it is for another NIC that is to go on in its place.
+    ///
+    /// # Errors
+    /// Why not; it goes on.
+    fn hold(&mut self, paused: bool) -> Result<Vec<u8>, HoldRefusal> {
+        let _ = paused;
+        Err(HoldRefusal::VhostUser)
+    }
+    /// Becomes what another NIC has said of itself, and stands still.
+    ///
+    /// # Errors
+    /// Why not; it is as after power-on.
+    fn become_held(&mut self, state: &[u8]) -> Result<(), String> {
+        let _ = state;
+        Err(HoldRefusal::VhostUser.to_string())
+    }
+    /// Goes on from where it stands still.
+    fn release(&mut self) {}
+    /// Tells its wire where it is now. Whether somebody took it.
+    fn announce(&mut self) -> bool {
+        false
+    }
+    /// Closes what a worker that died has left of its client.
+    fn forsake(&mut self) {}
     /// Whether its cable is in, as its model has it.
     fn cable(&self) -> bool {
         true

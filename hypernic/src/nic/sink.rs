@@ -96,6 +96,8 @@ pub struct NicSink {
     pub(super) failed: AtomicBool,
     /// Its guest is on the move, so that it takes nothing.
     pub(super) halted: AtomicBool,
+    /// A VMM has given it memory since it went on after a move.
+    pub(super) used: AtomicBool,
     /// Who is shown what it loses, and its own port.
     pub(super) witnesses: Arc<Witnesses>,
     env: Env,
@@ -143,6 +145,7 @@ impl NicSink {
             task: Arc::clone(task),
             no_client: AtomicU64::new(0),
             halted: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             while_halted: AtomicU64::new(0),
             witnesses: Arc::default(),
             hint,

@@ -10,12 +10,13 @@ use frame::Counted;
 use model::{Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, Through, Watch};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
-    ClientEvent, Device, DmaChange, EventSet, HandoverError, Look, ResetCause, Server,
+    ClientEvent, Device, DmaChange, EventSet, HandoverError, Lifeline, Look, ResetCause, Server,
     Work as ServerWork,
 };
 
 use self::moves::Moves;
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
+use super::held::HoldRefusal;
 use super::lifeline::{Found, Granted, Line, Saved};
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
@@ -277,6 +278,42 @@ impl Door for VfioDoor {
         Some(went.map(|()| unsure).map_err(|error| error.to_string()))
     }
 
+    fn hold(&mut self, paused: bool) -> Result<Vec<u8>, HoldRefusal> {
+        Ok(self.server.hold(&mut self.board, paused)?)
+    }
+
+    fn become_held(&mut self, state: &[u8]) -> Result<(), String> {
+        self.server.become_held(&mut self.board, state)
+    }
+
+    fn release(&mut self) {
+        // Deadlines were not kept meanwhile.
+        self.board.moves.tick |= self.board.moves.halted;
+        self.server.release(&mut self.board);
+    }
+
+    fn announce(&mut self) -> bool {
+        self.board.announce()
+    }
+
+    fn forsake(&mut self) {
+        let Some(Found { mut link, home, left }) = self.left.take() else {
+            return;
+        };
+        let numbers = left.map_or_else(Vec::new, |left| left.numbers);
+        let files = link.take_held(&numbers);
+        let mut line = Line { link, _home: home };
+        // Nothing is closed that is still committed.
+        line.give_up();
+        drop(files);
+        let Line { link, _home: home } = line;
+        self.hold_on(Found {
+            link,
+            home,
+            left: None,
+        });
+    }
+
     fn cable(&self) -> bool {
         self.board.link
     }
@@ -363,6 +400,11 @@ impl Device for Board {
     }
 
     fn dma_map_changed(&mut self, change: DmaChange) {
+        let used = &self.engine.sink.used;
+        used.fetch_or(
+            matches!(change, DmaChange::Mapped { .. }),
+            std::sync::atomic::Ordering::Relaxed,
+        );
         // RAM starts at 0, and again at 4 GiB; ROMs and device memory come without a descriptor
         // from every VMM and mean nothing.
         let DmaChange::Mapped {

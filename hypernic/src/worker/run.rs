@@ -417,6 +417,10 @@ impl Worker {
             // An owner that does not wait for it does not want it.
             let _ = owner.send(body);
         }
+        // For an owner who gives it back later.
+        if !member.0.wake_flags.rest() {
+            self.active.push(member.clone(), self.now);
+        }
         Turn::default()
     }
 

@@ -1,5 +1,6 @@
 //! One thing that is served, its worker as others see it, and why it is called.
 
+use std::any::Any;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +51,7 @@ pub(crate) struct Turn {
 }
 
 /// What a worker serves.
-pub(crate) trait Served: Send {
+pub(crate) trait Served: Any + Send {
     /// Puts its descriptors into `set`, where an event means that there is something to do; out of an earlier one.
     fn watch(&mut self, set: &EventSet) -> std::io::Result<()>;
     /// Takes its descriptors out of the set they are in.
@@ -178,7 +179,8 @@ impl Task {
         }
     }
 
-    /// Takes it back from its worker, after the turn it may be in. `None` when it has fallen.
+    /// Takes it back from its worker, after the turn it may be in. `None` when its worker has none. It can be given to its worker
+    /// again.
     pub fn stop(&self) -> Option<Box<dyn Served>> {
         let (owner, back) = mpsc::channel();
         *self.owner.lock() = Some(owner);

@@ -222,6 +222,33 @@ fn one_that_is_called_while_it_is_tried_is_not_slept_upon() {
     assert!(tried > 0, "it was never tried");
 }
 
+#[test]
+fn one_that_was_taken_back_is_served_again_when_it_is_given() {
+    let mut bench = Bench::new(2);
+    let task = Arc::clone(&bench.tasks[0].0);
+    let take = |bench: &mut Bench| {
+        std::thread::scope(|scope| {
+            let back = scope.spawn(|| task.stop());
+            while !back.is_finished() {
+                bench.worker.step();
+            }
+            back.join().expect("no panic")
+        })
+    };
+    let body = take(&mut bench).expect("it was served");
+    assert!(take(&mut bench).is_none(), "there is nothing to take");
+    let before = bench.turns(0);
+    bench.work(0, 3);
+    while bench.worker.step() {}
+    assert_eq!(bench.turns(0), before, "its worker has it no more");
+    task.start(body);
+    while bench.worker.step() {}
+    assert_eq!(bench.turns(0), before + 3);
+    bench.work(0, 1);
+    while bench.worker.step() {}
+    assert_eq!(bench.turns(0), before + 4);
+}
+
 /// What each has had of the worker's time, in turns of the usual length.
 fn served(bench: &Bench) -> Vec<u64> {
     let turns = |(_, script): &(Arc<Task>, Arc<Script>)| {

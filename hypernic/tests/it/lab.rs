@@ -20,6 +20,19 @@ pub fn copy_program(to: &Path) {
     assert!(copied.expect("cp").success(), "it cannot be copied");
 }
 
+/// Runs the file in a folder; what it says is added to what was said before.
+fn start(dir: &Path) -> Child {
+    let file = |name: &str| {
+        let mut options = File::options();
+        options.append(true).create(true);
+        options.open(dir.join(name)).expect("file")
+    };
+    let mut command = Command::new(HYPERNIC);
+    command.arg("serve").arg(dir.join("host.toml"));
+    command.stdout(file("told")).stderr(file("log"));
+    command.spawn().expect("daemon")
+}
+
 /// A daemon of its own process, with a control socket.
 pub struct Lab {
     pub dir: TempDir,
@@ -44,24 +57,45 @@ impl Lab {
         let at = |name: &str| dir.path().join(name);
         let text = format!("control = {:?}\n", at("control.sock")) + &file(dir.path());
         std::fs::write(at("host.toml"), text).expect("file");
-        let daemon = Command::new(HYPERNIC)
-            .arg("serve")
-            .arg(at("host.toml"))
-            .stdout(File::create(at("told")).expect("file"))
-            .stderr(File::create(at("log")).expect("file"))
-            .spawn()
-            .expect("daemon");
+        let daemon = start(dir.path());
         let lab = Lab { dir, daemon };
+        lab.until_it_listens();
+        lab
+    }
+
+    /// Kills the daemon, and starts it anew.
+    pub fn restart(&mut self) {
+        self.daemon.kill().expect("killed");
+        self.daemon.wait().expect("gone");
+        self.daemon = start(self.dir.path());
+        self.until_it_listens();
+    }
+
+    /// Kills the worker of a daemon with a keeper, and waits for the next.
+    pub fn kill_worker(&self) {
+        let keeper = self.daemon.id();
+        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let worker = || {
+            let children = std::fs::read_to_string(&children).expect("children");
+            let last = children.split_whitespace().last();
+            last.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw)
+        };
+        let old = worker().expect("a worker");
+        kill_process(old, Signal::KILL).expect("killed");
+        self.until("the next worker", || worker().filter(|pid| *pid != old));
+        self.until("it answers", || self.run("list").status.success().then_some(()));
+    }
+
+    fn until_it_listens(&self) {
         // Bound is not listening yet, and a connection would be counted.
-        let path = lab.control();
-        lab.until("the control socket", || {
+        let path = self.control();
+        self.until("the control socket", || {
             let sockets = std::fs::read_to_string("/proc/net/unix").expect("sockets");
             let listens = |line: &str| {
                 line.ends_with(path.to_str().expect("text")) && line.contains(" 00010000 ")
             };
             sockets.lines().any(listens).then_some(())
         });
-        lab
     }
 
     /// Ends the daemon and takes what it says of one counter in the end.

@@ -116,6 +116,9 @@ fn no_method_is_open_to_a_lower_role() {
         "port remove lan null".into(),
         format!("config diff {}", file.display()),
         format!("config apply {}", file.display()),
+        format!("migrate prepare m1 p0vf0 --to {}", lab.control().display()),
+        format!("migrate commit m1 --to {}", lab.control().display()),
+        format!("migrate abort m1 --to {}", lab.control().display()),
         "config confirm".into(),
         "config rollback".into(),
     ];

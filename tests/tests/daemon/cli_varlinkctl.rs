@@ -149,6 +149,9 @@ io.hypernic.Chip.List {} /chips/0/config/name "p0"
 io.hypernic.Vf.Show {"nic":"p0vf0"} /vfs/0/nic "p0vf0"
 io.hypernic.Capture.List {} /captures []
 io.hypernic.Upgrade.GetStates {"nic":"a"} /model "e1000"
+io.hypernic.Migrate.Save {"id":"m1","nic":"b"} /nic/name "b"
+io.hypernic.Migrate.Abort {"id":"m1"} /changed true
+io.hypernic.Migrate.List {} /moves/0/step "aborted"
 io.hypernic.Drops.Explain {"name":"rx_missed"} /reasons/0/name "rx_missed"
 io.hypernic.Nic.Remove {"name":"b"} /changed true
 "#;
@@ -163,6 +166,8 @@ io.hypernic.Switch.Remove {"name":"lan"} io.hypernic.Control.InUse by
 io.hypernic.Switch.Add {"switch":{"name":"lan","ageing_seconds":99}} io.hypernic.Control.Exists differs
 io.hypernic.Nic.Remove {"name":"a","if_generation":999} io.hypernic.Control.Stale message
 io.hypernic.Switch.Add {"switch":{"name":"x","ageing_seconds":1}} io.hypernic.Control.Invalid message
+io.hypernic.Migrate.Save {"id":"m2","nic":"p0vf0"} io.hypernic.Control.CannotMove nic
+io.hypernic.Migrate.Commit {"id":"m1"} io.hypernic.Control.MoveDecided step
 "#;
 
 /// The lines of a table, each of four words.

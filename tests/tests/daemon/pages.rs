@@ -27,6 +27,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "hypernic web --unix is run here; it needs another host and a browser",
     ),
     (
+        "hypernic migrate ",
+        "hypernic/tests: it moves NICs between two daemons",
+    ),
+    (
         "ln -s /usr/bin/hypernic",
         "hypernic/tests: tshark runs the extcap",
     ),

@@ -1,6 +1,7 @@
 //! Stock Linux and its own virtio_net driver on a virtio-net of QEMU's, whose rings are ours over vhost-user. Times are
 //! printed, never asserted.
 
+mod failover;
 mod moves;
 
 use std::fmt::Write as _;

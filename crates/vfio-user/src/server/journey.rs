@@ -10,4 +10,6 @@ pub(super) struct Migration {
     pub data: Vec<u8>,
     /// Bytes of it that were read.
     pub read: usize,
+    /// Its owner has stopped it, and not its client.
+    pub held: bool,
 }

@@ -182,6 +182,7 @@ impl Session {
             }
             (Stop, Running) => {
                 self.migration.state = Running;
+                self.migration.held = false;
                 device.resume();
                 self.changed = true;
             }
@@ -207,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    fn saved(&mut self, device: &mut dyn Device) -> Vec<u8> {
+    pub(super) fn saved(&mut self, device: &mut dyn Device) -> Vec<u8> {
         let mut vectors = Vec::new();
         self.irq.0.each_vector(&mut |vector, _| {
             // The pin follows its device, which says so again, and whose turn it is to speak is the client's business.
@@ -230,7 +231,7 @@ impl Session {
     }
 
     /// Becomes what came. Nothing has changed before all that the server knows of was checked.
-    fn load(&mut self, device: &mut dyn Device, data: &[u8]) -> Result<(), String> {
+    pub(super) fn load(&mut self, device: &mut dyn Device, data: &[u8]) -> Result<(), String> {
         let said = |error: StateError| error.to_string();
         let saved = snapshot::open(<V1 as snapshot::State>::KIND, data).map_err(said)?;
         let V1 {

@@ -1,5 +1,6 @@
 //! A device that moves: what a client says to it, and what becomes of it.
 
+mod held;
 mod log;
 mod states;
 
@@ -131,7 +132,7 @@ struct Moving {
     irq: Interrupts,
     dma: Dma,
     stop: Arc<EventFd>,
-    thread: Option<JoinHandle<Server>>,
+    thread: Option<JoinHandle<(Server, Mover)>>,
     _dir: tempfile::TempDir,
 }
 
@@ -152,30 +153,38 @@ impl Moving {
         let mut server = Server::new(description, Listener::bind(&path).unwrap()).unwrap();
         let (irq, dma) = (server.interrupts(), server.dma().unwrap());
         let did = Arc::<Mutex<Vec<Did>>>::default();
-        let mut device = Mover {
+        let device = Mover {
             registers: vec![0; 0x100],
             stores: Vec::new(),
             dma: dma.clone(),
             halted: false,
             did: Arc::clone(&did),
         };
-        let stop = Arc::new(EventFd::new().unwrap());
-        let thread = {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || {
-                server.run(&mut device, &stop).unwrap();
-                server
-            })
-        };
-        Self {
+        let mut moving = Self {
             path,
             did,
             irq,
             dma,
-            stop,
-            thread: Some(thread),
+            stop: Arc::new(EventFd::new().unwrap()),
+            thread: None,
             _dir: dir,
-        }
+        };
+        moving.serve(server, device);
+        moving
+    }
+
+    fn serve(&mut self, mut server: Server, mut device: Mover) {
+        let stop = Arc::clone(&self.stop);
+        self.thread = Some(std::thread::spawn(move || {
+            server.run(&mut device, &stop).unwrap();
+            (server, device)
+        }));
+    }
+
+    /// Serves no longer.
+    fn end(&mut self) -> (Server, Mover) {
+        self.stop.signal();
+        self.thread.take().unwrap().join().unwrap()
     }
 
     fn client(&self) -> Client {
@@ -200,8 +209,7 @@ impl Moving {
 
     /// Stops the server and returns a look-up of its counters.
     fn counters(mut self) -> impl Fn(&str) -> u64 {
-        self.stop.signal();
-        let server = self.thread.take().unwrap().join().unwrap();
+        let (server, _) = self.end();
         let mut counters = std::collections::BTreeMap::new();
         server.counters(&mut |name, value| {
             counters.insert(name, value);

@@ -72,11 +72,18 @@ impl Board {
         // What waited in its rings.
         self.engine.tx_ready |= owed.attached;
         if owed.loaded && owed.attached {
-            let mac = self.control.station().unwrap_or(owed.mac);
-            match rarp::announce(&*self.engine.out, mac) {
-                true => self.moves.announced += 1,
-                false => self.moves.lost += 1,
-            }
+            self.announce();
         }
+    }
+
+    /// Tells the wire where its guest is now. Whether somebody took it.
+    pub(super) fn announce(&mut self) -> bool {
+        let mac = self.control.station().unwrap_or(self.moves.mac);
+        let taken = rarp::announce(&*self.engine.out, mac);
+        match taken {
+            true => self.moves.announced += 1,
+            false => self.moves.lost += 1,
+        }
+        taken
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{behind, is_blameless, lab};
 
-const MIB: usize = 160;
+pub(super) const MIB: usize = 160;
 
 fn daemon(lab: &Lab, socket: &str) -> Daemon {
     let launch = Launch::new()
@@ -35,7 +35,7 @@ fn machine(lab: &Lab, socket: &str, packed: bool) -> GuestConfig {
 }
 
 /// The machine that the guest comes to: the same, with its agent's ports unconnected.
-fn destination(lab: &Lab, nic: &str, packed: bool, incoming: &str) -> GuestConfig {
+pub(super) fn arriving(lab: &Lab, machine: GuestConfig, incoming: &str) -> GuestConfig {
     let image = lab.rig.image(Kernel::default()).unwrap();
     let mut agent = vec![
         "-device".to_owned(),
@@ -50,7 +50,7 @@ fn destination(lab: &Lab, nic: &str, packed: bool, incoming: &str) -> GuestConfi
             format!("virtserialport,{place}"),
         ]);
     }
-    machine(lab, nic, packed)
+    machine
         .boot(Boot::Kernel {
             kernel: image.kernel(),
             initrd: Some(image.initramfs()),
@@ -60,12 +60,12 @@ fn destination(lab: &Lab, nic: &str, packed: bool, incoming: &str) -> GuestConfi
         .args(["-S", "-incoming", incoming])
 }
 
-fn status(guest: &Guest, command: &str) -> Option<String> {
+pub(super) fn status(guest: &Guest, command: &str) -> Option<String> {
     let answer: Value = guest.qmp(command, json!({})).unwrap();
     answer["status"].as_str().map(str::to_owned)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !done() {
         assert!(Instant::now() < end, "never: {what}");
@@ -87,7 +87,7 @@ fn a_guest_moves_to_another_daemon_under_traffic_and_no_page_is_stale() {
         let (from, to) = (daemon(&lab, "from"), daemon(&lab, "to"));
         let here = lab.rig.start(machine(&lab, "from", packed)).unwrap();
         let incoming = format!("unix:{}", lab.path("incoming").display());
-        let there = destination(&lab, "to", packed, &incoming);
+        let there = arriving(&lab, machine(&lab, "to", packed), &incoming);
         let there = lab.rig.start(there).unwrap();
         guests::bring_up_with(&here, "virtio_net", &mac("n0")).unwrap();
         guests::ping_all(&here, GATEWAY, 20).unwrap();
