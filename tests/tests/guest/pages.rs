@@ -72,9 +72,8 @@ fn long_the_stock_e1000_driver_goes_on_after_qemu_took_its_pages_away() {
     torture::out_and_in(&wired, 1);
     wired.exchange(1500).unwrap();
     let messages = wired.guest.qemu_messages();
-    assert!(
-        !messages.contains(GIVEN),
-        "QEMU gives them back: {messages}"
-    );
+    // It gave them once, when it reset the device at its start.
+    let (given, taken) = (messages.rfind(GIVEN), messages.find(TAKEN));
+    assert!(given < taken, "QEMU gives them back: {messages}");
     wired.assert_quiet();
 }
