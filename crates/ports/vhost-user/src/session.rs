@@ -170,7 +170,8 @@ struct Setup {
 }
 
 impl Setup {
-    fn side(&mut self, queue: usize) -> Result<Side, SessionError> {
+    /// All that a back end is told of a ring before it starts, and what kicks it.
+    fn side(&mut self, queue: usize) -> Result<(Side, EventFd), SessionError> {
         let index = queue as u32;
         let ring = Ring::new(BASE + LEN * queue as u64, self.format);
         let (kick, call) = (EventFd::new()?, EventFd::new()?);
@@ -186,22 +187,45 @@ impl Setup {
             log: 0,
         })?;
         client.set_vring_call(queue as u8, Some(&call))?;
-        client.set_vring_kick(queue as u8, Some(&kick))?;
-        client.set_vring_enable(index, true)?;
-        let kick = kick.as_fd().try_clone_to_owned()?;
-        Ok(Side {
+        let line = kick.as_fd().try_clone_to_owned()?;
+        let side = Side {
             ring,
             memory: self.memory.clone(),
-            kick: Line::new(PeerFd::new(kick, &self.closer)),
+            kick: Line::new(PeerFd::new(line, &self.closer)),
             signaller: Arc::clone(&self.signaller),
             call: Arc::new(call),
-        })
+        };
+        Ok((side, kick))
     }
 
-    fn pair(&mut self, pair: usize) -> Result<Pair, SessionError> {
-        let rx = self.side(2 * pair)?;
-        let tx = self.side(2 * pair + 1)?;
-        Ok(Pair { tx, rx })
+    /// Starts a ring.
+    fn start(&mut self, queue: usize, kick: &EventFd) -> Result<(), ClientError> {
+        self.client.set_vring_kick(queue as u8, Some(kick))?;
+        self.client.set_vring_enable(queue as u32, true)
+    }
+
+    /// Pairs of rings that run. Some back ends count rings when the first one starts (OVS), so they hear of all before.
+    fn pairs(&mut self, count: usize) -> Result<Vec<Pair>, Failed> {
+        let failed = |queue: usize| {
+            move |why| Failed {
+                why,
+                pairs: queue / 2,
+            }
+        };
+        let mut sides = Vec::new();
+        for queue in 0..2 * count {
+            sides.push(self.side(queue).map_err(failed(queue))?);
+        }
+        for (queue, (_, kick)) in sides.iter().enumerate() {
+            let started = self.start(queue, kick).map_err(SessionError::from);
+            started.map_err(failed(queue))?;
+        }
+        let mut sides = sides.into_iter().map(|(side, _)| side);
+        let mut pairs = Vec::new();
+        while let (Some(rx), Some(tx)) = (sides.next(), sides.next()) {
+            pairs.push(Pair { tx, rx });
+        }
+        Ok(pairs)
     }
 }
 
@@ -253,13 +277,7 @@ pub fn begin(socket: OwnedFd, wanted: Wanted) -> Result<Session, Failed> {
         closer: DeferredCloser::default(),
         signaller: Arc::new(Signaller::new(SLOW)),
     };
-    let mut pairs = Vec::new();
-    for pair in 0..count {
-        let made = setup
-            .pair(pair)
-            .map_err(|why| Failed { why, pairs: pair })?;
-        pairs.push(made);
-    }
+    let pairs = setup.pairs(count)?;
     if count > 1 {
         // One that acknowledges nothing has taken the last pair when it answers.
         setup.client.features().map_err(|why| Failed {

@@ -146,3 +146,60 @@ fn a_back_end_with_fewer_pairs_is_used_with_those() {
     let text = error.err().expect("too many").to_string();
     assert!(text.contains("1 to 16 pairs"), "{text}");
 }
+
+/// Some back ends count the rings when the first one starts: OVS does not look at any that it hears of later.
+#[test]
+fn a_back_end_hears_of_all_rings_before_one_starts() {
+    use std::io::{Read, Write};
+    // Numbers of requests.
+    const GET_FEATURES: u32 = 1;
+    const SET_VRING_KICK: u32 = 12;
+    const SET_VRING_CALL: u32 = 13;
+    const GET_PROTOCOL_FEATURES: u32 = 15;
+    const GET_QUEUE_NUM: u32 = 17;
+    const SET_VRING_ENABLE: u32 = 18;
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    let mut config = VhostUserConfig::new(Endpoint::Connect(path));
+    config.pairs = 3;
+    let mut port = open(config).expect("a port");
+    let mut inlet = port.inlet.take().expect("an inlet");
+    let back_end = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a front end");
+        let mut heard = Vec::new();
+        let starts = |heard: &[u32]| heard.iter().filter(|r| **r == SET_VRING_ENABLE).count();
+        while starts(&heard) < 6 {
+            let mut header = [0; 12];
+            stream.read_exact(&mut header).expect("a message");
+            let [request, _, len] = [0, 4, 8].map(|at| {
+                let word = header[at..at + 4].try_into().expect("four bytes");
+                u32::from_le_bytes(word)
+            });
+            let mut payload = vec![0; len as usize];
+            stream.read_exact(&mut payload).expect("all of it");
+            heard.push(request);
+            let answer: u64 = match request {
+                GET_FEATURES => VERSION_1 | MQ | 1 << 30,
+                GET_PROTOCOL_FEATURES => 1,
+                GET_QUEUE_NUM => 3,
+                _ => continue,
+            };
+            // Version 1, an answer, of eight bytes.
+            let header = [request, 5, 8].map(u32::to_le_bytes).concat();
+            let answer = [&header[..], &answer.to_le_bytes()].concat();
+            stream.write_all(&answer).expect("taken");
+        }
+        heard
+    });
+    let end = Instant::now() + Duration::from_secs(20);
+    while !back_end.is_finished() {
+        assert!(Instant::now() < end, "never: all rings start");
+        inlet.run(&Wire::default(), 64);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let heard = back_end.join().expect("it hears all");
+    let last = heard.iter().rposition(|r| *r == SET_VRING_CALL);
+    let first = heard.iter().position(|r| *r == SET_VRING_KICK);
+    assert!(last < first, "{heard:?}");
+}
