@@ -149,7 +149,10 @@ impl AllLeft {
         });
         let mut bytes = Vec::new();
         let seen = self.seen.iter().map(snapshot::seal);
-        for sealed in parts.chain(seen).chain(self.nics.iter().map(snapshot::seal)) {
+        for sealed in parts
+            .chain(seen)
+            .chain(self.nics.iter().map(snapshot::seal))
+        {
             bytes.extend((sealed.len() as u32).to_le_bytes());
             bytes.extend(sealed);
         }

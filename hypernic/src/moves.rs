@@ -278,7 +278,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let mut moves = Moves::read(Some(&dir.path().join("c"))).expect("none");
         moves.put(moved("open", MoveStep::Prepared)).expect("put");
-        moves.all.extend((0..MOST_ENDED).map(|n| moved(&n.to_string(), MoveStep::Aborted)));
+        moves
+            .all
+            .extend((0..MOST_ENDED).map(|n| moved(&n.to_string(), MoveStep::Aborted)));
         moves.put(moved("last", MoveStep::Aborted)).expect("put");
         assert!(moves.get("0").is_none() && moves.get("1").is_some());
         assert!(moves.get("open").is_some_and(Move::holds));

@@ -205,7 +205,10 @@ fn prepare(
     load.check = None;
     let loaded = with(destination.call(&load)).map_err(|error| {
         let error = at_destination(error);
-        again(error, "the NIC stands still at the source: give the command again, or abort the move")
+        again(
+            error,
+            "the NIC stands still at the source: give the command again, or abort the move",
+        )
     })?;
     (step.source, step.destination) = (changed, loaded.changed);
     Ok(step)
@@ -234,7 +237,10 @@ fn commit(place: &Place, ends: &Ends, mut call: MigrateCommit) -> Result<Step, E
     step.destination = with(first.call(&call))
         .map_err(|error| {
             let error = at_destination(error);
-            again(error, "the NIC has gone at the source: give the command again")
+            again(
+                error,
+                "the NIC has gone at the source: give the command again",
+            )
         })?
         .changed;
     Ok(step)

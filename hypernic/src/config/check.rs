@@ -179,7 +179,9 @@ impl SoFar {
             }
             // They differ from each other, or the host would not be.
             let _ = so_far.taken.socket(&nic.socket, &nic.name, 0);
-            let _ = so_far.taken.mac((nic.mac, nic.virtio.standby), &nic.name, 0);
+            let _ = so_far
+                .taken
+                .mac((nic.mac, nic.virtio.standby), &nic.name, 0);
         }
         SoFar { host, ..so_far }
     }

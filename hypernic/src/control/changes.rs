@@ -175,7 +175,12 @@ fn is_no_move(host: &Host, name: &str) -> Result<(), Failure> {
     host.may_change(name).map_err(|error| Failure::InUse {
         kind: "NIC".into(),
         name: name.into(),
-        by: host.moves().holding(name).map(|one| one.id.clone()).into_iter().collect(),
+        by: host
+            .moves()
+            .holding(name)
+            .map(|one| one.id.clone())
+            .into_iter()
+            .collect(),
         message: error.to_string(),
     })
 }

@@ -2,8 +2,8 @@
 //! acts. The source decides: a NIC that it has let go lives nowhere until the destination has it, and never at both.
 
 use control::{
-    Changed, Failure, MigrateAbort, MigrateCommit, MigrateList, MigrateLoad, MigrateSave, MoveSaved,
-    MoveSide, MoveStep, NicConfig as Words,
+    Changed, Failure, MigrateAbort, MigrateCommit, MigrateList, MigrateLoad, MigrateSave,
+    MoveSaved, MoveSide, MoveStep, NicConfig as Words,
 };
 use serde_json::{Map, Value};
 
@@ -317,7 +317,8 @@ fn decided(one: &Move) -> Failure {
             one.id,
             match one.step {
                 MoveStep::Committed => "hypernic migrate commit ends it at the other daemon, too",
-                _ => "hypernic migrate abort ends it at the other daemon, too; a new move needs another name",
+                _ =>
+                    "hypernic migrate abort ends it at the other daemon, too; a new move needs another name",
             }
         ),
     }
@@ -440,7 +441,11 @@ fn is_there(host: &mut Host, config: &NicConfig, one: &Move) -> Result<(), Failu
 
 /// Notes how far a move has come.
 fn noted(host: &mut Host, one: Move) -> Result<(), Failure> {
-    if one.state.as_ref().is_some_and(|state| state.len() > MOST_STATE) {
+    if one
+        .state
+        .as_ref()
+        .is_some_and(|state| state.len() > MOST_STATE)
+    {
         return Err(Failure::CannotMove {
             nic: one.nic.clone(),
             message: format!(

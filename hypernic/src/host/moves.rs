@@ -74,9 +74,8 @@ impl Host {
         let attached = self.nics.get(name);
         let attached = attached.ok_or_else(|| Error::Host(format!("there is no NIC {name:?}")))?;
         let loaded = attached.nic.become_held(state);
-        loaded.map_err(|why| {
-            Error::Host(format!("{name} cannot go on as what was saved: {why}"))
-        })?;
+        loaded
+            .map_err(|why| Error::Host(format!("{name} cannot go on as what was saved: {why}")))?;
         self.forget_address(name);
         Ok(())
     }

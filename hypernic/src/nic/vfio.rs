@@ -297,7 +297,12 @@ impl Door for VfioDoor {
     }
 
     fn forsake(&mut self) {
-        let Some(Found { mut link, home, left }) = self.left.take() else {
+        let Some(Found {
+            mut link,
+            home,
+            left,
+        }) = self.left.take()
+        else {
             return;
         };
         let numbers = left.map_or_else(Vec::new, |left| left.numbers);

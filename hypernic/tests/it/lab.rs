@@ -78,12 +78,15 @@ impl Lab {
         let worker = || {
             let children = std::fs::read_to_string(&children).expect("children");
             let last = children.split_whitespace().last();
-            last.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw)
+            last.and_then(|pid| pid.parse().ok())
+                .and_then(Pid::from_raw)
         };
         let old = worker().expect("a worker");
         kill_process(old, Signal::KILL).expect("killed");
         self.until("the next worker", || worker().filter(|pid| *pid != old));
-        self.until("it answers", || self.run("list").status.success().then_some(()));
+        self.until("it answers", || {
+            self.run("list").status.success().then_some(())
+        });
     }
 
     fn until_it_listens(&self) {

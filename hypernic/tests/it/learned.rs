@@ -34,7 +34,10 @@ fn learned_addresses_outlive_an_upgrade() {
     let bus = SocketBus::connect(lab.dir.path().join("b.sock")).expect("a bus");
     let mut b = Driver::new(bus, Config::linux()).expect("it comes up");
     for number in 1..4 {
-        let sent = b.send(&[&frame(BROADCAST, mac(number), number)], &TxOpts::default());
+        let sent = b.send(
+            &[&frame(BROADCAST, mac(number), number)],
+            &TxOpts::default(),
+        );
         assert_eq!(sent.expect("sent"), 1);
     }
     let before = until("they are known", || {

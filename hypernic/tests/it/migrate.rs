@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use control::{MigrateAbort, MigrateCommit, MigrateLoad, MigrateSave, ask};
-use drivers::e1000::{Config, Driver, TxOpts};
 use drivers::SocketBus;
+use drivers::e1000::{Config, Driver, TxOpts};
 use serde_json::Value;
 use tempfile::TempDir;
 use vfio_user::{Client, ClientOptions};
@@ -84,7 +84,8 @@ impl Pair {
 
     #[track_caller]
     fn ran(&self, words: &str) -> String {
-        self.run(words).unwrap_or_else(|why| panic!("{words}: {why}"))
+        self.run(words)
+            .unwrap_or_else(|why| panic!("{words}: {why}"))
     }
 
     /// Where the switch of a host has seen the NIC that moves.
@@ -92,7 +93,9 @@ impl Pair {
         let told = self.labs[host].ran("fdb --json");
         let told: Value = serde_json::from_str(&told).expect("JSON");
         let all = told["addresses"].as_array().expect("a list").clone();
-        let ours = all.into_iter().find(|one| one["mac"] == "52:54:00:76:00:01");
+        let ours = all
+            .into_iter()
+            .find(|one| one["mac"] == "52:54:00:76:00:01");
         ours.map(|one| one["port"].as_str().expect("a name").to_owned())
     }
 
@@ -144,7 +147,9 @@ fn receive(nic: &mut Nic, count: usize) -> Vec<u64> {
     until("frames", || {
         for frame in nic.receive().expect("received") {
             assert_eq!(frame[12..14], [0x88, 0xb5], "{frame:x?}");
-            numbers.push(u64::from_be_bytes(*frame[14..].first_chunk().expect("a number")));
+            numbers.push(u64::from_be_bytes(
+                *frame[14..].first_chunk().expect("a number"),
+            ));
         }
         (numbers.len() >= count).then_some(())
     });
@@ -184,7 +189,10 @@ fn a_nic_moves_by_two_commands_with_traffic_before_and_after() {
     talk(&mut moves, &mut stays, 300..310);
     moves.bus_mut().leave().expect("gone");
     let prepared = until("it is gone", || pair.run("prepare m1 moves --json").ok());
-    assert_eq!(prepared, "{\"destination\":true,\"id\":\"m1\",\"source\":true}\n");
+    assert_eq!(
+        prepared,
+        "{\"destination\":true,\"id\":\"m1\",\"source\":true}\n"
+    );
     assert_eq!(pair.seen(0), None, "its switch has forgotten it");
     // Frames for it are lost meanwhile, and tell no switch anything.
     send(&mut stays, mac(1), 900..910);
@@ -200,7 +208,10 @@ fn a_nic_moves_by_two_commands_with_traffic_before_and_after() {
     let frame = until("an announcement", || {
         stays.receive().expect("received").into_iter().next()
     });
-    assert_eq!(frame[..14], [&[0xff; 6][..], &mac(1), &[0x80, 0x35]].concat());
+    assert_eq!(
+        frame[..14],
+        [&[0xff; 6][..], &mac(1), &[0x80, 0x35]].concat()
+    );
     let uplink = pair.seen(0).expect("it is known");
     assert_ne!(uplink, "moves", "behind the uplink");
     assert_eq!(pair.seen(1).as_deref(), Some("moves"));
@@ -213,7 +224,11 @@ fn a_nic_moves_by_two_commands_with_traffic_before_and_after() {
     assert_eq!(pair.ran("commit m1"), "m1: nothing to do\n");
     talk(&mut moves, &mut stays, 600..610);
     let log = pair.labs.iter().map(Lab::log).collect::<String>();
-    for said in ["stands still and is saved", "has gone for good", "has come for good"] {
+    for said in [
+        "stands still and is saved",
+        "has gone for good",
+        "has come for good",
+    ] {
         assert!(log.contains(said), "{said}: {log}");
     }
 }
@@ -233,7 +248,9 @@ fn a_guest_that_is_paused_moves_or_stays_with_all_its_frames() {
     assert!(came.into_iter().eq(100..120));
     talk(&mut moves, &mut stays, 120..200);
     send(&mut stays, mac(1), 200..210);
-    let why = pair.run("prepare m1 moves --paused").expect_err("it is over");
+    let why = pair
+        .run("prepare m1 moves --paused")
+        .expect_err("it is over");
     assert!(why.contains("aborted it already"), "{why}");
     pair.ran("prepare m2 moves --paused");
     pair.ran("commit m2");
@@ -250,7 +267,10 @@ fn what_cannot_move_and_what_is_decided_have_named_errors() {
     let pair = Pair::of_e1000("");
     let dir = pair.labs[0].dir.path().to_owned();
     let at = |name: &str| dir.join(name).display().to_string();
-    pair.labs[0].ran(&format!("chip add p0 --port switch:lan --vfs 1 --vf-socket-path {}", at("vf{}")));
+    pair.labs[0].ran(&format!(
+        "chip add p0 --port switch:lan --vfs 1 --vf-socket-path {}",
+        at("vf{}")
+    ));
     pair.labs[0].ran(&format!(
         "nic add v0 --port switch:lan --model virtio-net --transport vhost-user --socket-path {}",
         at("v0.sock")
@@ -266,7 +286,10 @@ fn what_cannot_move_and_what_is_decided_have_named_errors() {
         ("abort m1", "there is no move \"m1\""),
     ] {
         let said = pair.run(words).expect_err(words);
-        assert!(said.contains(why) && said.lines().count() == 1, "{words}: {said}");
+        assert!(
+            said.contains(why) && said.lines().count() == 1,
+            "{words}: {said}"
+        );
         assert_eq!(pair.steps(), ["", ""], "{words}");
         assert!(pair.lives(0), "{words}");
     }
@@ -278,10 +301,17 @@ fn what_cannot_move_and_what_is_decided_have_named_errors() {
         let said = pair.run(words).expect_err(words);
         assert!(said.contains(why), "{words}: {said}");
     }
-    for words in ["nic remove moves", "nic set moves --mac-lock true", "nic link moves down"] {
+    for words in [
+        "nic remove moves",
+        "nic set moves --mac-lock true",
+        "nic link moves down",
+    ] {
         let output = pair.labs[0].run(words);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("stands still for the move m1"), "{words}: {said}");
+        assert!(
+            said.contains("stands still for the move m1"),
+            "{words}: {said}"
+        );
     }
     // The destination is not to be asked alone.
     let commit = MigrateCommit {
@@ -338,11 +368,17 @@ fn a_file_that_still_names_a_nic_that_has_gone_does_not_bring_it_back() {
     let file = pair.labs[0].dir.path().join("host.toml");
     let applied = pair.labs[0].run(&format!("config apply {}", file.display()));
     let said = String::from_utf8_lossy(&applied.stderr);
-    assert!(said.contains("has moved to another host by the move m1"), "{said}");
+    assert!(
+        said.contains("has moved to another host by the move m1"),
+        "{said}"
+    );
     assert!(!pair.lives(0));
     // Said expressly, there is another one.
     let socket = pair.socket("moves", 0);
-    pair.labs[0].ran(&format!("nic add moves --port switch:lan --socket-path {}", socket.display()));
+    pair.labs[0].ran(&format!(
+        "nic add moves --port switch:lan --socket-path {}",
+        socket.display()
+    ));
     assert!(pair.lives(0));
 }
 
@@ -388,7 +424,14 @@ fn step(pair: &Pair, number: usize, saved: &mut Option<control::MoveSaved>) {
 /// Breaks a move off behind each call, kills one of the daemons or both, and ends it either way.
 fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
     for killed in [&[0][..], &[1], &[0, 1]] {
-        for (calls, ends) in [(1, "commit"), (1, "abort"), (2, "commit"), (2, "abort"), (3, "commit"), (4, "commit")] {
+        for (calls, ends) in [
+            (1, "commit"),
+            (1, "abort"),
+            (2, "commit"),
+            (2, "abort"),
+            (3, "commit"),
+            (4, "commit"),
+        ] {
             let what = format!("{calls} calls, {killed:?} killed, {ends}");
             let mut pair = Pair::of_e1000(head);
             let mut client = Client::connect(pair.socket("moves", 0)).expect("a client");
@@ -414,7 +457,11 @@ fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
                 assert!(why.contains("committed it already"), "{why}");
             }
             pair.ran(&format!("{ends} m1"));
-            assert_eq!(pair.ran(&format!("{ends} m1")), "m1: nothing to do\n", "{what}");
+            assert_eq!(
+                pair.ran(&format!("{ends} m1")),
+                "m1: nothing to do\n",
+                "{what}"
+            );
             let there = usize::from(ends == "commit");
             let lives = [0, 1].map(|host| pair.lives(host));
             assert_eq!(lives, [there == 0, there == 1], "{what}, at last");

@@ -150,7 +150,7 @@ impl Moving {
             .intx(1)
             .msi(Msi::new(2).address64().masking())
             .msix(MSIX);
-        let mut server = Server::new(description, Listener::bind(&path).unwrap()).unwrap();
+        let server = Server::new(description, Listener::bind(&path).unwrap()).unwrap();
         let (irq, dma) = (server.interrupts(), server.dma().unwrap());
         let did = Arc::<Mutex<Vec<Did>>>::default();
         let device = Mover {

@@ -38,7 +38,9 @@ impl Host {
         let before = both(&self.daemon.counters().unwrap());
         let counters = self.daemon.wait_counters(nic, |counters| {
             let now = both(counters);
-            now.iter().zip(before).all(|(now, before)| *now >= before + FRAMES)
+            now.iter()
+                .zip(before)
+                .all(|(now, before)| *now >= before + FRAMES)
         });
         counters.unwrap()
     }
@@ -102,7 +104,12 @@ fn long_a_failover_pair_moves_with_a_primary_over_vfio_user() {
     let [from, to] = ["from", "to"].map(|name| {
         let standby = "model = \"virtio-net\"\ntransport = \"vhost-user\"\nstandby = true";
         let standby = nic(&lab, "standby", &format!("{name}-standby"), standby);
-        let primary = nic(&lab, "primary", &format!("{name}-primary"), "model = \"e1000\"");
+        let primary = nic(
+            &lab,
+            "primary",
+            &format!("{name}-primary"),
+            "model = \"e1000\"",
+        );
         Host::new(&lab, name, &(standby + &primary))
     });
     let pair = |name: &str| {
@@ -116,10 +123,15 @@ fn long_a_failover_pair_moves_with_a_primary_over_vfio_user() {
     // Both drivers; the pair's own interface is the one with others below it.
     here.run("mp e1000; mp virtio_net").unwrap();
     let above = "m=; for d in /sys/class/net/*; do ls $d | grep -q ^lower_ && m=${d##*/}; done";
-    let both = format!("{above}; [ -n \"$m\" ] && [ $(ls -d /sys/class/net/$m/lower_* | wc -l) = 2 ]");
+    let both =
+        format!("{above}; [ -n \"$m\" ] && [ $(ls -d /sys/class/net/$m/lower_* | wc -l) = 2 ]");
     here.wait_for(&both, LONG).unwrap();
-    here.run(&format!("{above}; ip addr add 10.0.2.15/24 dev $m; ip link set $m up")).unwrap();
-    here.run("ping -i 0.05 10.0.2.2 > /dev/null 2>&1 < /dev/null &").unwrap();
+    here.run(&format!(
+        "{above}; ip addr add 10.0.2.15/24 dev $m; ip link set $m up"
+    ))
+    .unwrap();
+    here.run("ping -i 0.05 10.0.2.2 > /dev/null 2>&1 < /dev/null &")
+        .unwrap();
     let counters = from.waits_for_traffic("primary");
     println!("{counters}");
     assert_eq!(counters.nic("standby", "tx_frames"), 0, "{counters}");
@@ -153,7 +165,11 @@ fn long_a_nic_is_unplugged_moves_with_its_vm_and_is_plugged_again() {
     from.waits_for_traffic("n0");
     here.unplug(&plugged).unwrap();
     let socket = lab.socket("there").display().to_string();
-    hypernic(&from, &to, &["prepare", "vm7", "n0", "--socket-path", &socket]);
+    hypernic(
+        &from,
+        &to,
+        &["prepare", "vm7", "n0", "--socket-path", &socket],
+    );
     migrate(&lab, &here, &there);
     hypernic(&from, &to, &["commit", "vm7"]);
     let plugged = Nic::vfio_user("n0", lab.socket("there"));

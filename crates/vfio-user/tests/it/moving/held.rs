@@ -24,7 +24,11 @@ fn a_device_that_is_held_goes_on_here_or_elsewhere() {
     set_up(&mut client);
     let (mut server, mut device) = near.end();
     assert_eq!(server.hold(&mut device, false), Err(HoldError::InUse));
-    assert_eq!(near.did().last(), Some(&Did::Config), "it has noticed nothing");
+    assert_eq!(
+        near.did().last(),
+        Some(&Did::Config),
+        "it has noticed nothing"
+    );
     // Its client stays connected, and is answered when it goes on.
     let state = server.hold(&mut device, true).expect("it stands still");
     assert_eq!(near.did(), [Did::Halt, Did::Save]);
