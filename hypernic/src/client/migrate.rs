@@ -1,7 +1,7 @@
 //! `hypernic migrate`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use control::{
@@ -168,7 +168,7 @@ impl MigrateCommand {
 /// The NIC is saved at the source and made at the destination. Nothing has changed if the destination would refuse it.
 fn prepare(
     place: &Place,
-    to: &PathBuf,
+    to: &Path,
     save: MigrateSave,
     there: impl Fn(control::NicConfig) -> control::NicConfig,
 ) -> Result<Step, Error> {
