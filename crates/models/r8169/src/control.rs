@@ -378,7 +378,7 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        self.become_state(env, &load::decode(blob)?)?;
+        self.become_state(env, &crate::state::read(blob)?)?;
         self.changed = true;
         self.chip.note_all();
         Ok(())
@@ -412,6 +412,6 @@ impl Control for Registers {
         (blob, age): (&[u8], Nanos),
         words: Kept,
     ) -> Result<u64, StateError> {
-        self.go_on(env, (load::decode(blob)?, age), words)
+        self.go_on(env, (crate::state::read(blob)?, age), words)
     }
 }

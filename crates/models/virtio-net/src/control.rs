@@ -201,7 +201,7 @@ impl Control for Registers {
     }
 
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
-        let state = load::decode(blob)?;
+        let state = crate::state::read(blob)?;
         self.become_state(env, &state)?;
         self.changed = true;
         let up = self.device.has_link();
@@ -238,6 +238,6 @@ impl Control for Registers {
         (blob, _): (&[u8], Nanos),
         words: Kept,
     ) -> Result<u64, StateError> {
-        self.go_on(env, load::decode(blob)?, words)
+        self.go_on(env, crate::state::read(blob)?, words)
     }
 }

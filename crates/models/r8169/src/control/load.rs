@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use datapath::adaptive::{Adaptive, MOST_GAP};
 use model::{Env, Nanos, Work};
 use regs::Id;
-use snapshot::State;
 
 use crate::control::{EPHY, Registers};
 use crate::core::eeprom::{self, Eeprom, Phase};
@@ -49,18 +48,6 @@ fn absolute(field: &'static str, at: i64, most: i64, now: Nanos) -> Result<Nanos
         "too far from the moment of saving",
     )?;
     Ok(now.saturating_add_signed(at))
-}
-
-pub(super) fn decode(blob: &[u8]) -> Result<v1::V1, StateError> {
-    let saved = snapshot::open(v1::V1::KIND, blob)?;
-    if saved.version != v1::V1::VERSION {
-        return Err(StateError::Version {
-            kind: v1::V1::KIND,
-            found: saved.version,
-            newest: v1::V1::VERSION,
-        });
-    }
-    saved.decode()
 }
 
 impl Registers {

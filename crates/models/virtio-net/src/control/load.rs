@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use model::{Env, StateError};
-use snapshot::State;
 
 use crate::control::Registers;
 use crate::control::common::{Common, QueueRegisters};
@@ -15,19 +14,6 @@ use crate::core::steering::Steering;
 use crate::irq;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 use crate::state::V1;
-
-/// Reads a state of any known version without loading it.
-pub(super) fn decode(blob: &[u8]) -> Result<V1, StateError> {
-    let saved = snapshot::open(V1::KIND, blob)?;
-    if saved.version != V1::VERSION {
-        return Err(StateError::Version {
-            kind: V1::KIND,
-            found: saved.version,
-            newest: V1::VERSION,
-        });
-    }
-    saved.decode()
-}
 
 pub(super) fn check(
     ok: bool,
