@@ -484,7 +484,9 @@ fn leaves_segmentation(
         L3Kind::V6 => !places.ipv4 && !request.ip_sum && len - l3.offset - 40 <= 0xffff,
     };
     let field = l4.offset + 16;
-    let cwr = head[l4.offset + 13] & CWR != 0;
+    // Headers of UDP are shorter.
+    let flags = head.get(l4.offset + 13);
+    let cwr = flags.is_some_and(|flags| flags & CWR != 0);
     let fits = caps.csum
         && (can && (caps.ecn || !cwr) || count == 1)
         && ip_fits
