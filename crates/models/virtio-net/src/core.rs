@@ -7,6 +7,7 @@ pub mod counters;
 pub mod device;
 pub mod fate;
 pub mod journal;
+mod keeping;
 pub mod kept;
 pub mod packed;
 pub mod place;

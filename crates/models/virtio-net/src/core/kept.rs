@@ -6,12 +6,8 @@
 //! what the ring does not: up to where packets were perhaps sent, where a packed ring was last, and a used descriptor that stands for
 //! several slots. Another says which frame is being given to the driver in several buffers.
 
-use std::sync::atomic::Ordering;
-
 pub(crate) use datapath::kept::put;
 use model::Kept;
-
-use crate::core::device::{Device, Role};
 
 /// Where a test lets the process die.
 #[cfg(test)]
@@ -93,38 +89,5 @@ impl KeptRing {
     pub(crate) fn put_pieces(&self, Pieces { from, end, last }: Pieces) {
         let word = u64::from(from) | u64::from(end) << END_AT | u64::from(last) << SLOTS_AT;
         put::<Steps>(&self.kept, self.at + 1, word);
-    }
-}
-
-impl Device {
-    /// From now on keeps in `words` what another process must know that goes on. `false`: it does already.
-    pub(crate) fn keep(&self, words: Kept) -> bool {
-        let mut tx = self.tx.lock();
-        let mut rx = self.rx.lock();
-        let mut ctrl = self.ctrl.lock();
-        if self.kept.set(words.clone()).is_err() {
-            return false;
-        }
-        self.unsaved.keep();
-        for queue in 0..self.queues() {
-            let ring = match self.role(queue) {
-                Some(Role::Rx(pair)) => &mut rx.rings[pair],
-                Some(Role::Tx(pair)) => &mut tx.rings[pair],
-                Some(Role::Ctrl) => &mut ctrl.ring,
-                None => continue,
-            };
-            if let Some(ring) = ring {
-                ring.keep(KeptRing::new(&words, queue));
-                ring.delivers();
-            }
-        }
-        true
-    }
-
-    /// Until what was set up is saved, queues are not served.
-    pub(crate) fn hold_on(&self) {
-        if self.kept.get().is_some() {
-            self.hold.store(true, Ordering::Release);
-        }
     }
 }
