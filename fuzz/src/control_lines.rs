@@ -1,6 +1,6 @@
 //! The control socket: what a client may write, and what it is answered.
 
-use control::{Call, MAX_REQUEST, Messages, Request, reply};
+use control::{Call, MAX_REQUEST, Messages, Request, refusal};
 use hypernic::config::HostConfig;
 
 use crate::input::Input;
@@ -61,7 +61,7 @@ fn one(message: &[u8]) {
     let call = match call {
         Ok(call) => call,
         Err(failure) => {
-            let told = reply(Err(failure.clone()), false);
+            let told = refusal(failure.clone());
             assert_eq!(
                 told.iter().position(|byte| *byte == 0),
                 Some(told.len() - 1)
@@ -87,7 +87,7 @@ fn carry_out(call: &Call) {
             }
             Err(message) => message,
         },
-        Call::NicAdd(call) => match host.nic_beside(&call.nic) {
+        Call::NicAdd(call) => match host.clone().nic_beside(&call.nic) {
             Ok(nic) => return assert_eq!(host.nic_beside(&nic.words()), Ok(nic)),
             Err(message) => message,
         },

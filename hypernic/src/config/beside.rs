@@ -23,7 +23,10 @@ impl HostConfig {
         let model = word.map_or(Ok(MODELS.default_model()), |word| MODELS.parse(word))?;
         let profile = self.profile;
         // Only who has many tenants pays for a list of all.
-        let all = self.nics.iter().filter(|_| profile != Profile::SingleTenant);
+        let all = self
+            .nics
+            .iter()
+            .filter(|_| profile != Profile::SingleTenant);
         let locks: HashMap<_, _> = all.map(|nic| (nic.name.clone(), nic.mac_lock)).collect();
         let locks = |nic: &str| match locks.get(nic) {
             Some(lock) => Some(*lock),

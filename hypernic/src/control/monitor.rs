@@ -348,7 +348,10 @@ mod tests {
     #[test]
     fn looks_that_take_long_come_seldom_and_who_comes_waits_for_the_next_only_a_little() {
         let took = [0, 1, 3, 500].map(Duration::from_millis);
-        assert_eq!(took.map(gap), [100, 200, 600, 1000].map(Duration::from_millis));
+        assert_eq!(
+            took.map(gap),
+            [100, 200, 600, 1000].map(Duration::from_millis)
+        );
         let (mut watch, at) = (Watch::default(), Instant::now());
         assert_eq!(watch.due(false), None, "at once");
         watch.looked = Some((at, at + gap(took[3])));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply};
 use parking_lot::RwLock;
-use serde_json::value::RawValue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::value::RawValue;
 use vfio_user::{EventFd, Listener};
 
 use super::connection::{Caller, Connection, Over, Subscription};

@@ -52,7 +52,10 @@ pub(super) fn nic(host: &mut Host, call: &NicSet) -> Outcome {
     }
     let words = of_nic(there.words(), &call.change);
     let beside = is.without_nic(name);
-    let wanted = beside.clone().nic_beside(&words).map_err(Failure::invalid)?;
+    let wanted = beside
+        .clone()
+        .nic_beside(&words)
+        .map_err(Failure::invalid)?;
     let mut whole = beside;
     whole.nics.push(wanted.clone());
     follow(host, &terms!(call), &whole, false, Edit::AddNic(&wanted))

@@ -159,14 +159,18 @@ fn through_the_network(dir: &Path, nic: &mut Driver<SocketBus>) -> Result<(), St
         .map_err(|error| error.to_string())?;
     let _ = call.write_all(b"bye");
     drop((called, call));
-    // A stream's peer, with one frame.
+    through_a_stream(dir, &arp)
+}
+
+/// A stream's peer, with one frame, and then with more than its port, and that of the network, pass on in one turn; the network answers
+/// through both.
+fn through_a_stream(dir: &Path, arp: &dyn Fn(u8) -> Vec<u8>) -> Result<(), String> {
     let stream = UnixStream::connect(dir.join("stream")).map_err(|error| error.to_string())?;
     let frame = arp(2);
     let whole = [&60u32.to_be_bytes()[..], &frame].concat();
     (&stream)
         .write_all(&whole)
         .map_err(|error| error.to_string())?;
-    // More than its port, and that of the network, pass on in one turn; the network answers through both.
     let mut ask = arp(1);
     let other = [2, 0, 0, 0, 0, 7];
     ask[6..12].copy_from_slice(&other);

@@ -40,15 +40,17 @@ fn first_traffic(root: &DebianRoot) -> [Duration; 2] {
     let mut nic = Driver::new(bus, Config::poll()).unwrap();
     let own = nic.mac();
     let (guest, gateway) = ([10, 0, 2, 15], [10, 0, 2, 2]);
-    let head = [&[0xff; 6][..], &own, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &own];
-    let mut ask = [&head.concat()[..], &guest, &[0; 6], &gateway].concat();
+    let head: [&[u8]; 4] = [&[0xff; 6], &own, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &own];
+    let head = head.concat();
+    let parts: [&[u8]; 4] = [&head, &guest, &[0; 6], &gateway];
+    let mut ask = parts.concat();
     ask.resize(60, 0);
-    nic.send(&[&ask], &TxOpts::default()).unwrap();
+    nic.send(&[&ask[..]], &TxOpts::default()).unwrap();
     let mut answered = false;
     while !answered {
         assert!(begin.elapsed() < Duration::from_secs(60), "no answer");
         let is_answer = |frame: &[u8]| frame[12..14] == [8, 6] && frame[28..32] == gateway;
-        nic.poll_rx(64, |frame| answered |= is_answer(frame))
+        nic.poll_rx(64, |frame| answered |= is_answer(&frame.to_vec()))
             .unwrap();
     }
     let traffic = begin.elapsed() - there;
