@@ -9,6 +9,7 @@ mod held;
 mod lifeline;
 mod lookout;
 mod rarp;
+mod refusal;
 mod sink;
 mod unsent;
 mod vfio;
@@ -28,9 +29,9 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
-pub(crate) use self::held::HoldRefusal;
 pub(crate) use self::lifeline::Granted;
 pub(crate) use self::lookout::Lookout;
+pub(crate) use self::refusal::HoldRefusal;
 use self::sink::{Hint, NicSink};
 use self::unsent::Unsent;
 use self::vfio::{VfioDoor, Wires};

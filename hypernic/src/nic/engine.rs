@@ -10,7 +10,7 @@ use model::{Env, Moderation, Peeked, Progress, Transmit, Work};
 use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
-use super::held::HoldRefusal;
+use super::refusal::HoldRefusal;
 use super::sink::NicSink;
 use super::unsent::Unsent;
 use crate::left::{Arrived, Left};

@@ -5,21 +5,8 @@ use std::sync::atomic::Ordering;
 
 use vfio_user::HoldError;
 
+use super::refusal::HoldRefusal;
 use super::{NicBody, RunningNic};
-
-/// Why a NIC does not stand still for a move.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HoldRefusal {
-    /// Its server says so.
-    #[error(transparent)]
-    Server(#[from] HoldError),
-    /// A VMM that has it over vhost-user takes its state along itself.
-    #[error("its VMM takes its state along by itself")]
-    VhostUser,
-    /// Its model panicked.
-    #[error("it has failed")]
-    Failed,
-}
 
 impl RunningNic {
     /// No worker has it: it waits for what becomes of a move.

@@ -16,8 +16,8 @@ use vfio_user::{
 
 use self::moves::Moves;
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
-use super::held::HoldRefusal;
 use super::lifeline::{Found, Granted, Line, Saved};
+use super::refusal::HoldRefusal;
 use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::timeline::{Accesses, Step};
