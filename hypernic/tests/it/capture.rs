@@ -307,7 +307,9 @@ fn what_a_nic_does_not_send_comes_with_its_reason() {
     };
     let client = Client::connect(&lab.control()).expect("connect");
     let (begin, stream) = client.upgrade(&start).expect("a capture");
-    // One that is no frame, between two that are sent as if nobody looked.
+    // One that is no frame (TCTL.PSP would pad it), between two that are sent as if nobody looked.
+    let (tctl, enabled) = (0x400, 2);
+    a.write(tctl, enabled).expect("TCTL");
     let fine = frame(&a, 1, 60);
     a.send(&[&fine, &fine[..5], &fine], &TxOpts::default())
         .expect("send");
