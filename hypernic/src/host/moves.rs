@@ -96,13 +96,17 @@ impl Host {
 
     /// What NICs were is needed no more once a VMM has had them, or they are gone.
     pub(crate) fn forget_moved(&mut self) {
+        self.forget_moved_if(|_| true);
+    }
+
+    fn forget_moved_if(&mut self, of: impl Fn(&Move) -> bool) {
         let Self { moves, nics, .. } = self;
         let kept = |one: &Move| {
             let nic = nics.get(&one.nic);
             nic.is_some_and(|attached| !attached.nic.was_used())
         };
-        if let Err(why) = moves.forget_states(|one| !kept(one)) {
-            tracing::error!("control: {why}");
+        if let Err(why) = moves.forget_states(|one| of(one) && !kept(one)) {
+            tracing::error!("moves: {why}");
         }
     }
 
@@ -145,9 +149,8 @@ impl Host {
     pub(super) fn settle_moved(&mut self, one: &Move, went_on: bool) {
         let Some(state) = &one.state else { return };
         if went_on {
-            if let Err(why) = self.moves.forget_states(|other| other.id == one.id) {
-                tracing::error!("{why}");
-            }
+            // One that has asked and given no memory may leave it unused: the next worker would have nothing else.
+            self.forget_moved_if(|other| other.id == one.id);
             return;
         }
         match self.load_held(&one.nic, state) {
