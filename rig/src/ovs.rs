@@ -225,13 +225,22 @@ impl Ovs {
     /// Cycles of its poller in rounds that found frames, and all; nothing where it does not say.
     #[must_use]
     pub fn cycles(&self) -> Option<(f64, f64)> {
+        cycles(&self.ask("dpif-netdev/pmd-stats-show")?)
+    }
+
+    /// Whether its poller takes frames from this many queues of a port, or more. It becomes so some time behind the port's
+    /// handshake, and frames that are sent to a queue before that may be lost in the switch.
+    #[must_use]
+    pub fn polls(&self, port: &str, queues: usize) -> bool {
+        let said = self.ask("dpif-netdev/pmd-rxq-show");
+        said.is_some_and(|text| polled(&text, port) >= queues)
+    }
+
+    fn ask(&self, what: &str) -> Option<String> {
         let mut command = command(&self.dir, &self.root.program("ovs-appctl").ok()?);
-        let socket = self.path("switch.ctl");
-        command
-            .arg("-t")
-            .arg(socket)
-            .arg("dpif-netdev/pmd-stats-show");
-        cycles(&String::from_utf8_lossy(&command.output().ok()?.stdout))
+        command.arg("-t").arg(self.path("switch.ctl")).arg(what);
+        let out = command.output().ok()?;
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 
     /// Makes it stand still, or go on: what polls takes a processor even when nothing comes.
@@ -323,9 +332,28 @@ fn cycles(text: &str) -> Option<(f64, f64)> {
     Some((work, work + idle))
 }
 
+/// Lines such as "port: p10  queue-id:  0 (enabled)   pmd usage: NOT AVAIL" of this port.
+fn polled(text: &str, port: &str) -> usize {
+    let of_port = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("port:") && words.next() == Some(port)
+    };
+    let lines = text.lines().filter(of_port);
+    lines.filter(|line| line.contains("(enabled)")).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_that_are_polled_are_those_that_are_enabled() {
+        let text = "pmd thread numa_id 0 core_id 1:\n  isolated : false\n  port: p1   queue-id:  0 (enabled)   pmd usage: NOT \
+                    AVAIL\n  port: p1   queue-id:  1 (disabled)  pmd usage: NOT AVAIL\n  port: p10  queue-id:  0 (enabled)   \
+                    pmd usage:  0 %\n";
+        let all = ["p1", "p10", "p0"].map(|port| polled(text, port));
+        assert_eq!(all, [1, 1, 0]);
+    }
 
     #[test]
     fn cycles_of_all_pollers_are_added() {
