@@ -1,9 +1,9 @@
 //! A NIC that outlives its process: what is lost with that, and what is not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Finisher, Mix, Run, Sink, Wake};
 use guest_mem::Memory;
 use model::{Clock, Env, KEPT, Kept, Nanos, Nic, PciState, Receive, StateError};
 
@@ -167,4 +167,63 @@ impl Sink for To {
 
 impl Counted for To {
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// Between a switch and a receiver: what that has no room for stays with its sender.
+struct Leaving(To);
+
+impl Sink for Leaving {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let To(receive, env) = &self.0;
+        receive.deliver_or_leave(env, batch, picks)
+    }
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.0.deliver_run(run)
+    }
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.0.deliver_mix(mix)
+    }
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.0.deliver_cut(cut, from)
+    }
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.0.want_room(waker);
+    }
+}
+
+/// A switch that cuts large packets for its receiver. What it has given of one is known nowhere else.
+pub struct Cutting(Box<Leaving>, Mutex<Finisher>);
+
+impl Cutting {
+    /// One that has given nothing yet.
+    pub fn new(to: To) -> Cutting {
+        Cutting(Box::new(Leaving(to)), Mutex::default())
+    }
+}
+
+impl Sink for Cutting {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut finisher = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        finisher.deliver(&*self.0, batch, picks, |_, _| {})
+    }
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.0.deliver_run(run)
+    }
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.0.deliver_mix(mix)
+    }
+    fn caps(&self) -> Caps {
+        Caps {
+            csum: true,
+            tso4: true,
+            tso6: true,
+            ..self.0.caps()
+        }
+    }
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.0.want_room(waker);
+    }
 }

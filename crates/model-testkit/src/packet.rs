@@ -134,6 +134,19 @@ pub fn large(dst: [u8; 6], v6: bool, options: u8, payload: usize, mss: u16) -> (
     (bytes, notes)
 }
 
+/// The same as a driver of the 8254x hands it to its chip, to be cut into segments of `mss` bytes; the sequence number says which it
+/// is. Of every other one the sum has the length, which only the chip itself can cut.
+pub fn numbered(dst: [u8; 6], n: u32, payload: usize, mss: u16) -> Vec<u8> {
+    let (mut bytes, _) = large(dst, false, 0, payload, mss);
+    bytes[38..42].copy_from_slice(&(n << 16).to_be_bytes());
+    if n % 2 == 1 {
+        let layers = Layers::parse(&bytes).expect("headers");
+        let seed = layers.pseudo_sum(&bytes, 0).expect("TCP").value();
+        bytes[50..52].copy_from_slice(&seed.to_be_bytes());
+    }
+    bytes
+}
+
 fn transport(bytes: &mut [u8], at: usize, tcp: bool, sport: u16, dport: u16) {
     bytes[at..at + 2].copy_from_slice(&sport.to_be_bytes());
     bytes[at + 2..at + 4].copy_from_slice(&dport.to_be_bytes());

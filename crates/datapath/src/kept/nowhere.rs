@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use frame::{Batch, Caps, Counted, Mix, Run, Sink, Wake};
 
-/// Takes all frames, and counts them.
+/// Takes all frames, and counts them: of large ones their segments.
 #[derive(Debug, Default)]
 pub struct Nowhere(AtomicU64);
 
@@ -23,8 +23,13 @@ impl Nowhere {
 }
 
 impl Sink for Nowhere {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        self.take(picks.len())
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let frames = picks.iter().map(|pick| {
+            let frame = batch.get(usize::from(*pick));
+            frame.map_or(1, |frame| frame.notes().segments(frame.len()).max(1))
+        });
+        self.take(frames.sum());
+        picks.len()
     }
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         Some(self.take(run.count()))

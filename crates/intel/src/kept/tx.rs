@@ -13,6 +13,10 @@ use crate::tx::{Memory, Position, STATUS_AT};
 /// In the status of a transmit descriptor: a bit that drivers do not look at, without DD.
 pub const TX_MARK: u8 = 8;
 
+/// In the word of what is passed over: what is carried behind it.
+const KNOWN: u64 = 1 << 62;
+const SKIPPING_AT: u32 = 61;
+
 /// Nothing has been written back.
 const DELIVERING: u64 = 1 << 62;
 /// There is a descriptor with a mark.
@@ -63,6 +67,8 @@ pub struct At {
     pub ring: usize,
     /// Up to where nothing is to be sent any more, while a process passes over that.
     pub pass: usize,
+    /// A large packet at the head, of which the sink may have taken a part.
+    pub large: usize,
     /// Two places for what is carried: [`Carried::WORDS`], and one more.
     pub places: [usize; 2],
 }
@@ -83,8 +89,50 @@ impl<S> Clone for TxKept<'_, S> {
 
 impl<S> Copy for TxKept<'_, S> {}
 
-/// Up to where, and what is carried behind that, if it is known.
-type PassOver<C> = (u32, Option<Position<C>>);
+/// Descriptors that are done without a frame being sent, for it was, perhaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassOver {
+    /// The end of them.
+    pub until: u32,
+    /// What is carried behind them beside contexts, which they say themselves: frames taken of the packet there, and whether it is
+    /// skipped. `None`: a packet begins there.
+    rest: Option<(usize, bool)>,
+}
+
+impl PassOver {
+    fn to(until: u32) -> PassOver {
+        PassOver { until, rest: None }
+    }
+
+    /// The transmitter has come to their end.
+    pub fn ends<C>(&self, position: &mut Position<C>) {
+        if let Some((taken, skipping)) = self.rest {
+            (position.taken, position.memory.skipping) = (taken, skipping);
+        }
+    }
+
+    fn word(&self) -> u64 {
+        let rest = self.rest.map_or(0, |(taken, skipping)| {
+            KNOWN | (taken as u64) << 16 | u64::from(skipping) << SKIPPING_AT
+        });
+        OPEN | rest | u64::from(self.until as u16)
+    }
+
+    /// `None`: it is none of its words.
+    fn of(word: u64) -> Option<PassOver> {
+        let rest = match word & KNOWN {
+            0 => None,
+            _ => Some((taken(word >> 16 & 0xffff)?, word >> SKIPPING_AT & 1 != 0)),
+        };
+        let until = u32::from(word as u16);
+        Some(PassOver { until, rest })
+    }
+}
+
+fn taken(word: u64) -> Option<usize> {
+    let taken = u32::try_from(word).ok()?;
+    frames_taken("transmitter.taken", taken).ok()
+}
 
 /// What was found of a transmitter.
 #[derive(Debug)]
@@ -93,9 +141,8 @@ pub struct Found<C> {
     pub head: u32,
     /// What is carried there.
     pub position: Position<C>,
-    /// Up to where descriptors are to be done without a frame being sent, for it was, perhaps; and what is carried behind them, if
-    /// that is known.
-    pub pass_over: Option<PassOver<C>>,
+    /// What is to be done without being sent.
+    pub pass_over: Option<PassOver>,
     /// Descriptors before the head of which nobody knows whether they were sent.
     pub unsure: u32,
     place: usize,
@@ -171,6 +218,27 @@ impl<'a, S: Step> TxKept<'a, S> {
             self.at.ring,
             OPEN | delivering | places | batch(ring.head, next, marked),
         );
+        if self.kept.get(self.at.large) != 0 {
+            // It is the first of these.
+            self.put(self.at.large, 0);
+        }
+    }
+
+    /// The packet between these is the next, and the sink may have taken some of its segments: should the process die, it is not
+    /// sent again. To be said before the batch in front of it is [reported](Self::reports).
+    #[cold]
+    pub fn may_have_begun(&self, (head, until): (u32, u32)) {
+        self.put(
+            self.at.large,
+            OPEN | u64::from(until as u16) << 16 | u64::from(head as u16),
+        );
+    }
+
+    /// The ring was reset, or its head was set: no packet there has begun.
+    pub fn begins_anew(&self) {
+        if self.kept.get(self.at.large) != 0 {
+            self.put(self.at.large, 0);
+        }
     }
 
     /// It was delivered, and is done up to `next`: write-back begins.
@@ -209,10 +277,9 @@ impl<'a, S: Step> TxKept<'a, S> {
 
     /// Nothing that was found is under way any more; what was, perhaps, is not sent again, however often the process dies.
     pub fn settle<C>(&self, found: &Found<C>) {
-        match found.pass_over {
-            Some((until, _)) => self.put(self.at.pass, OPEN | u64::from(until as u16)),
-            None => self.put(self.at.pass, 0),
-        }
+        let word = found.pass_over.map_or(0, |pass| pass.word());
+        self.put(self.at.pass, word);
+        self.begins_anew();
         self.stands_with(found.place as u64, found.head);
     }
 
@@ -240,22 +307,29 @@ impl<'a, S: Step> TxKept<'a, S> {
             true => ring.distance(head, next),
             false => 0,
         };
-        let (head, place, mut pass_over): (u32, usize, Option<PassOver<C>>) = match open {
+        let (head, place, mut pass_over) = match open {
             false => (head, place(BEFORE_AT), None),
-            true if delivering => (head, place(BEFORE_AT), Some((next, None))),
+            true if delivering => (head, place(BEFORE_AT), Some(PassOver::to(next))),
             true if is_marked => {
-                let behind = self.carried(place(BEHIND_AT))?;
-                (head, place(BEFORE_AT), Some((next, Some(behind))))
+                let behind: Position<C> = self.carried(place(BEHIND_AT))?;
+                let rest = Some((behind.taken, behind.memory.skipping));
+                let pass = PassOver { until: next, rest };
+                (head, place(BEFORE_AT), Some(pass))
             }
             true => (next, place(BEHIND_AT), None),
         };
+        let end = pass_over.map_or(head, |pass| pass.until);
+        if let Some(until) = self.begun(end) {
+            pass_over = Some(PassOver::to(until));
+        }
         let pass = self.kept.get(self.at.pass);
-        let until = u32::from(pass as u16);
         if pass & OPEN != 0 {
-            pass_over = (until != head).then_some((until, None));
+            let pass = PassOver::of(pass)?;
+            // Also at its end: what is carried there may not have been said yet.
+            pass_over = (pass.until != head || pass.rest.is_some()).then_some(pass);
         }
         let inside = |index: u32| ring.len == 0 || index < ring.len;
-        let end = pass_over.as_ref().map_or(head, |(next, _)| *next);
+        let end = pass_over.map_or(head, |pass| pass.until);
         if !inside(head) || !inside(end) {
             return None;
         }
@@ -268,18 +342,23 @@ impl<'a, S: Step> TxKept<'a, S> {
         })
     }
 
+    /// The end of the large packet that begins here, if it may have begun.
+    fn begun(&self, head: u32) -> Option<u32> {
+        let word = self.kept.get(self.at.large);
+        let begins = word & OPEN != 0 && u32::from(word as u16) == head;
+        begins.then_some(u32::from((word >> 16) as u16))
+    }
+
     /// What is carried, as a place has it.
     fn carried<C: Carried>(&self, place: usize) -> Option<Position<C>> {
         let at = self.at.places[place];
         let rest = self.kept.get(at + C::WORDS);
-        let taken = u32::try_from(rest >> 1).ok();
-        let taken = taken.and_then(|taken| frames_taken("transmitter.taken", taken).ok());
         Some(Position {
             memory: Memory {
                 contexts: C::of(|n| self.kept.get(at + n))?,
                 skipping: rest & 1 != 0,
             },
-            taken: taken?,
+            taken: taken(rest >> 1)?,
         })
     }
 }

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 use datapath::counters::count;
+use frame::Batch;
+use wire::Gso;
 
 use crate::counters::Counters;
 use crate::ring::{Fetcher, Ring};
@@ -246,6 +248,17 @@ impl<C: Copy> Store<C> {
         let last = self.marks.last()?;
         let reported = self.written.first().filter(|_| last.written > 0);
         Some((last.next, reported.copied()))
+    }
+
+    /// Where the packet ends whose frame is the first that was not taken, if the sink was to cut it and so may have taken some of
+    /// its segments.
+    pub fn begun(&self, batch: &Batch<'_>, taken: usize) -> Option<u32> {
+        let large = batch
+            .get(taken)
+            .filter(|frame| frame.notes().gso != Gso::None);
+        large?;
+        let behind = self.marks.iter().find(|mark| mark.frames as usize > taken);
+        behind.map(|mark| mark.next)
     }
 
     /// Whether the time is wanted at which a packet of the batch leaves.

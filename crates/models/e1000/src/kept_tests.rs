@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
-use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
+use frame::Sink;
+use model::{Env, KEPT, Kept, Nic, PciState, Progress};
+use model_testkit::lives::{Cutting, To};
+use model_testkit::packet::numbered;
 use model_testkit::{Silent, Time, death, memory};
 
 use intel::kept::rx::RX_MARK;
@@ -29,6 +31,8 @@ const RING: u32 = 16;
 /// Packets that are sent while somebody may die, and with those behind them.
 const FIRST: u32 = 80;
 const ALL: u32 = 90;
+/// Bytes of a segment.
+const MSS: u16 = 500;
 /// Bytes of a buffer.
 const SLOT: u64 = 0x1000;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
@@ -38,6 +42,7 @@ const RS: u64 = 8 << 24;
 const DEXT: u64 = 0x20 << 24;
 const DATA: u64 = 1 << 20 | DEXT;
 const TXSM: u64 = 2 << 40;
+const TSE: u64 = 4 << 24;
 
 /// One NIC, its guest's memory, and what outlives its process.
 struct Side {
@@ -117,34 +122,6 @@ impl Side {
     }
 }
 
-/// The switch between them.
-struct To(Arc<dyn Receive>, Env);
-
-impl Sink for To {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        self.0.deliver(&self.1, batch, picks)
-    }
-    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        self.0.deliver_run(&self.1, run)
-    }
-    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        self.0.deliver_run(&self.1, &mix.as_run()?)
-    }
-    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
-        self.0.deliver_cut(&self.1, cut, from)
-    }
-    fn caps(&self) -> Caps {
-        self.0.caps()
-    }
-    fn want_room(&self, waker: &Arc<dyn Wake>) {
-        self.0.want_room(waker);
-    }
-}
-
-impl Counted for To {
-    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-}
-
 /// How packets are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -156,6 +133,8 @@ enum Kind {
     Contexts,
     /// Some of everything, in several descriptors and lengths.
     Mixed,
+    /// Some are large, and the chip or the switch cuts them.
+    Large,
 }
 
 /// The sending guest.
@@ -176,10 +155,12 @@ impl Sender {
             let n = self.next;
             let kind = match self.kind {
                 Kind::Mixed => [Kind::Alike, Kind::Contexts, Kind::Seldom][n as usize % 3],
+                Kind::Large if n % 5 != 2 || n >= FIRST => Kind::Alike,
                 kind => kind,
             };
             let need = match kind {
                 Kind::Contexts => 3,
+                Kind::Large => 2,
                 _ => 1,
             };
             if self.used + need > RING - 1 {
@@ -199,6 +180,9 @@ impl Sender {
             bytes[14..18].copy_from_slice(&n.to_be_bytes());
             // Where a checksum goes.
             bytes[20..40].fill(0);
+            if kind == Kind::Large {
+                bytes = numbered(MACS[1], n, 1500 + 10 * n as usize, MSS);
+            }
             side.env
                 .memory
                 .view()
@@ -206,8 +190,16 @@ impl Sender {
                 .expect("inside");
             let reported = kind != Kind::Seldom || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
-            let len = u64::from(len);
+            let len = bytes.len() as u64;
             let descs = match kind {
+                Kind::Large => {
+                    let places = 14 | 24 << 8 | 33 << 16 | 34 << 32 | 50 << 40;
+                    let sizes = (len - 54) | 54 << 40 | u64::from(MSS) << 48;
+                    vec![
+                        (places, sizes | 3 << 24 | TSE | DEXT),
+                        (buffer, len | DATA | TSE | 3 << 40 | EOP | rs),
+                    ]
+                }
                 Kind::Contexts => {
                     // The checksum from byte 18 or so on; where it goes is another place each few packets.
                     let at = 20 + u64::from(n / 2 % 5) * 2;
@@ -287,6 +279,8 @@ impl Receiver {
 
 struct Host {
     sides: [Side; 2],
+    /// One that cuts, and dies with them.
+    switch: Option<Cutting>,
     sender: Sender,
     receiver: Receiver,
     /// Frames that may be lost.
@@ -313,6 +307,7 @@ impl Host {
         ];
         let host = Host {
             sides: [Side::new(MACS[0], &tx), Side::new(MACS[1], &rx)],
+            switch: None,
             sender: Sender {
                 kind,
                 tail: 0,
@@ -350,10 +345,15 @@ impl Host {
 
     fn turn(&mut self) {
         let [a, b] = &mut self.sides;
-        let to = To(Arc::clone(&b.nic.receive), b.env.clone());
+        let to = || To(Arc::clone(&b.nic.receive), b.env.clone());
+        let plain = to();
+        let to: &dyn Sink = match self.sender.kind {
+            Kind::Large => self.switch.get_or_insert_with(|| Cutting::new(to())),
+            _ => &plain,
+        };
         b.nic.receive.poll(&b.env);
         for _ in 0..4 {
-            if a.nic.transmit.run(&a.env, &to, 256) == Progress::Idle {
+            if a.nic.transmit.run(&a.env, to, 256) == Progress::Idle {
                 break;
             }
         }
@@ -395,6 +395,7 @@ impl Host {
     }
 
     fn revive(&mut self, steps: u64) {
+        self.switch = None;
         let went = death::living(steps, || {
             let mut lost = 0;
             for (side, mac) in self.sides.iter_mut().zip(MACS) {
@@ -466,14 +467,17 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
 
 fn wherever_it_dies(kind: Kind) {
     let (undisturbed, ..) = run(kind, u64::MAX, u64::MAX, 0);
-    assert_eq!(undisturbed.len(), ALL as usize, "{kind:?}");
+    match kind {
+        // Ten of four segments, and six of five.
+        Kind::Large => assert_eq!(undisturbed.len(), 64 + 10 + 70, "{kind:?}"),
+        _ => assert_eq!(undisturbed.len(), ALL as usize, "{kind:?}"),
+    }
     let mut deaths = 0;
-    for (again, torn) in [
-        (u64::MAX, 0),
-        (1, 0),
-        (u64::MAX, u64::MAX),
-        (4, 0xaaaa_5555_3333_cccc),
-    ] {
+    let some = 0xaaaa_5555_3333_cccc;
+    let ways = [(u64::MAX, 0), (1, 0), (u64::MAX, u64::MAX), (4, some)];
+    // Later ones come while it is passed over what was sent.
+    let later = (5..40).step_by(4).filter(|_| kind == Kind::Large);
+    for (again, torn) in ways.into_iter().chain(later.map(|again| (again, some))) {
         for steps in 0.. {
             let (got, unsure, died) = run(kind, steps, again, torn);
             let what = format!("{kind:?} dead at step {steps}, again at {again}, torn {torn:x}");
@@ -487,7 +491,7 @@ fn wherever_it_dies(kind: Kind) {
             let lost = (undisturbed.len() - got.len()) as u64;
             assert!(lost <= unsure, "{what}: {lost} lost, {unsure} told");
             // Neither ring stands still: what is sent when nobody dies any more arrives.
-            let behind = &undisturbed[FIRST as usize..];
+            let behind = &undisturbed[undisturbed.len() - (ALL - FIRST) as usize..];
             assert!(got.ends_with(behind), "{what}");
             if !died {
                 break;
@@ -516,6 +520,11 @@ fn contexts_are_as_they_were_wherever_the_process_dies() {
 #[test]
 fn mixed_packets_are_sent_at_most_once_wherever_the_process_dies() {
     wherever_it_dies(Kind::Mixed);
+}
+
+#[test]
+fn large_packets_are_cut_once_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Large);
 }
 
 /// The words are another process's, which may have gone mad.

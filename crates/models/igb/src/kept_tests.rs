@@ -5,10 +5,11 @@ mod guests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frame::{Batch, Caps, Counted, Cut, Mix, Run, Sink, Wake};
+use frame::Sink;
 use intel::kept::rx::RX_MARK;
 use intel::kept::tx::TX_MARK;
-use model::{Env, KEPT, Kept, Nic, PciState, Progress, Receive};
+use model::{Env, KEPT, Kept, Nic, PciState, Progress};
+use model_testkit::lives::{Cutting, To};
 use model_testkit::{Silent, Time, death, memory};
 
 use self::guests::{ALL, FIRST, Kind, RING, Receiver, Sender, rx_descriptor, tx_descriptor};
@@ -135,36 +136,10 @@ impl Side {
     }
 }
 
-/// The switch between them.
-struct To(Arc<dyn Receive>, Env);
-
-impl Sink for To {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        self.0.deliver(&self.1, batch, picks)
-    }
-    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        self.0.deliver_run(&self.1, run)
-    }
-    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
-        self.0.deliver_run(&self.1, &mix.as_run()?)
-    }
-    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
-        self.0.deliver_cut(&self.1, cut, from)
-    }
-    fn caps(&self) -> Caps {
-        self.0.caps()
-    }
-    fn want_room(&self, waker: &Arc<dyn Wake>) {
-        self.0.want_room(waker);
-    }
-}
-
-impl Counted for To {
-    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-}
-
 struct Host {
     sides: [Side; 2],
+    /// One that cuts, and dies with them.
+    switch: Option<Cutting>,
     sender: Sender,
     receiver: Receiver,
     /// Frames that may be lost.
@@ -176,6 +151,7 @@ impl Host {
     fn new(of: Of, kind: Kind, torn: u64) -> Host {
         let mut host = Host {
             sides: MACS.map(|mac| Side::new(of, mac)),
+            switch: None,
             sender: Sender::new(kind),
             receiver: Receiver::new(kind),
             unsure: 0,
@@ -208,10 +184,15 @@ impl Host {
 
     fn turn(&mut self) {
         let [a, b] = &mut self.sides;
-        let to = To(Arc::clone(&b.nic.receive), b.env.clone());
+        let to = || To(Arc::clone(&b.nic.receive), b.env.clone());
+        let plain = to();
+        let to: &dyn Sink = match self.sender.kind {
+            Kind::Large => self.switch.get_or_insert_with(|| Cutting::new(to())),
+            _ => &plain,
+        };
         b.nic.receive.poll(&b.env);
         for _ in 0..6 {
-            if a.nic.transmit.run(&a.env, &to, 256) == Progress::Idle {
+            if a.nic.transmit.run(&a.env, to, 256) == Progress::Idle {
                 break;
             }
         }
@@ -259,6 +240,7 @@ impl Host {
     }
 
     fn revive(&mut self, steps: u64) {
+        self.switch = None;
         let went = death::living(steps, || {
             let lost = self
                 .sides
@@ -325,16 +307,22 @@ fn run((of, kind): (Of, Kind), steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8
 fn wherever_it_dies(of: Of, kind: Kind) {
     let case = (of, kind);
     let (undisturbed, ..) = run(case, u64::MAX, u64::MAX, 0);
-    assert_eq!(undisturbed.len(), ALL as usize, "{case:?}");
+    match kind {
+        // Four of three segments, eight of four and four of five.
+        Kind::Large => assert_eq!(undisturbed.len(), 64 + 10 + 64, "{case:?}"),
+        _ => assert_eq!(undisturbed.len(), ALL as usize, "{case:?}"),
+    }
     let mut deaths = 0;
-    let ways = [
-        (u64::MAX, 0),
-        (3, u64::MAX),
-        (1, 0),
-        (9, 0xaaaa_5555_3333_cccc),
-    ];
-    let most = if kind == Kind::Mixed { 4 } else { 2 };
-    for (again, torn) in ways.into_iter().take(most) {
+    let some = 0xaaaa_5555_3333_cccc;
+    let ways = [(u64::MAX, 0), (3, u64::MAX), (1, 0), (9, some)];
+    let most = match kind {
+        Kind::Mixed | Kind::Large => 4,
+        _ => 2,
+    };
+    // Later ones come while it is passed over what was sent.
+    let later = (11..40).step_by(6).filter(|_| kind == Kind::Large);
+    let ways = ways.into_iter().take(most);
+    for (again, torn) in ways.chain(later.map(|again| (again, some))) {
         for steps in 0.. {
             let (got, unsure, died) = run(case, steps, again, torn);
             let what = format!("{case:?} dead at step {steps}, again at {again}, torn {torn:x}");
@@ -356,7 +344,7 @@ fn wherever_it_dies(of: Of, kind: Kind) {
             let lost = (undisturbed.len() - got.len()) as u64;
             assert!(lost <= unsure, "{what}: {lost} lost, {unsure} told");
             // No ring stands still: what is sent when nobody dies any more arrives.
-            let behind = &undisturbed[FIRST as usize..];
+            let behind = &undisturbed[undisturbed.len() - (ALL - FIRST) as usize..];
             assert!(behind.iter().all(|frame| got.contains(frame)), "{what}");
             if !died {
                 break;
@@ -439,6 +427,13 @@ fn words_that_nobody_leaves_are_refused_or_harmless() {
         }
         host.turn();
     });
+}
+
+#[test]
+fn large_packets_are_cut_once_wherever_the_process_dies() {
+    for of in [Of::Pf, Of::Vf] {
+        wherever_it_dies(of, Kind::Large);
+    }
 }
 
 /// Vectors that have spoken.

@@ -128,9 +128,10 @@ impl Registers {
         chip.file.set(r::TDH, head);
         let again = chip.kept.set(words.clone());
         check(again.is_ok(), "kept", 1u32, "it keeps words already")?;
-        let Some((next, behind)) = pass_over else {
+        let Some(pass) = pass_over else {
             return Ok(unsure.into());
         };
+        let next = pass.until;
         let nowhere = Nowhere::default();
         chip.passes_over.store(true, Ordering::Release);
         chip.file.set(r::TDT, next);
@@ -150,9 +151,7 @@ impl Registers {
         chip.passes_over.store(false, Ordering::Release);
         chip.setup.changed();
         let mut tx = chip.tx.lock();
-        if let Some(behind) = behind {
-            tx.position = behind;
-        }
+        pass.ends(&mut tx.position);
         chip.file.set(r::TDH, next);
         chip.file.set(r::TDT, tail);
         kept.passed(&tx.position, next);

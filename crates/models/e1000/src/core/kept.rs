@@ -18,6 +18,7 @@ pub(crate) const ITR: usize = 5;
 const SENT: tx::At = tx::At {
     ring: TX,
     pass: 6,
+    large: 7,
     places: [8, 16],
 };
 

@@ -39,9 +39,13 @@ pub(crate) fn finish(
         store, position, ..
     } = state;
     let store = store.get(&SHELF);
+    let kept = chip.kept.get().map(kept::sent);
+    let begun = kept.and_then(|_| store.begun(batch, taken));
     let done = store.complete(position, ring, taken, &mut tally, counters);
     chip.stats.add(&tally);
-    let kept = chip.kept.get().map(kept::sent);
+    if let (Some(kept), Some(until)) = (kept, begun) {
+        kept.may_have_begun((done.as_ref().map_or(ring.head, |done| done.next), until));
+    }
     let Some(done) = done else {
         if let Some(kept) = kept {
             kept.moves(position, ring.head);

@@ -204,7 +204,8 @@ fn resume_transmitter(
     file.set_at(ids.tdh, queue, head);
     function.setup.changed();
     let mut head = head;
-    if let Some((next, behind)) = pass_over {
+    if let Some(pass) = pass_over {
+        let next = pass.until;
         let tail = file.get_at(ids.tdt, queue);
         file.set_at(ids.tdt, queue, next);
         let mut sender = Sender::new(Arc::clone(function), Arc::clone(nowhere));
@@ -217,9 +218,7 @@ fn resume_transmitter(
             }
         }
         let mut tx = own.tx.lock();
-        if let Some(behind) = behind {
-            *tx = behind;
-        }
+        pass.ends(&mut tx);
         file.set_at(ids.tdh, queue, next);
         file.set_at(ids.tdt, queue, tail);
         kept.passed(&tx, next);

@@ -304,7 +304,11 @@ impl Function {
         };
         let get = |id| self.file.get_at(id, queue);
         match tx {
-            Some(tx) => kept::tx(kept, queue).moves(tx, get(self.ids.tdh)),
+            Some(tx) => {
+                let kept = kept::tx(kept, queue);
+                kept.moves(tx, get(self.ids.tdh));
+                kept.begins_anew();
+            }
             None => kept::rx_stands(kept, queue, get(self.ids.rdh)),
         }
     }

@@ -20,6 +20,8 @@ const PLACE: usize = 3;
 const MARKED: usize = 160;
 /// Up to where a process passes over a transmit ring.
 const PASS: usize = 176;
+/// A large packet at the head of a transmit ring, of which the sink may have taken a part.
+const LARGE: usize = 240;
 /// Masks as the guest wrote them: what masks itself is taken as unmasked.
 pub(crate) const IMS: usize = 192;
 pub(crate) const EIMS: usize = 193;
@@ -28,7 +30,8 @@ const EITR: usize = 200;
 /// What receive descriptors say.
 const SAID: usize = 256;
 
-const _: () = assert!(EITR + VECTORS <= SAID && SAID + 16 * rx::SAID <= KEPT);
+const _: () =
+    assert!(EITR + VECTORS <= LARGE && LARGE + 16 <= SAID && SAID + 16 * rx::SAID <= KEPT);
 
 /// Where a test lets the process die.
 #[cfg(test)]
@@ -80,6 +83,7 @@ pub(crate) fn tx(kept: &Kept, queue: u32) -> TxKept<'_> {
     let at = tx::At {
         ring: TX + queue,
         pass: PASS + queue,
+        large: LARGE + queue,
         places: [first, first + PLACE],
     };
     TxKept::new(kept, at)

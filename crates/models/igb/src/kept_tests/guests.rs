@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use model_testkit::packet::numbered;
+
 use super::{MACS, RAM, Side};
 
 pub(super) const RING: u32 = 16;
@@ -23,6 +25,9 @@ const DATA: u64 = 3 << 20 | DEXT;
 const CONTEXT: u64 = 2 << 20 | DEXT;
 const TXSM: u64 = 2 << 40;
 const IDX: u64 = 1 << 36;
+const TSE: u64 = 0x80 << 24;
+/// Bytes of a segment.
+const MSS: u16 = 400;
 
 /// How packets are sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(super) enum Kind {
     Long,
     /// Two queues that send.
     Queues,
+    /// Some are large, and the chip or the switch cuts them.
+    Large,
 }
 
 impl Kind {
@@ -80,7 +87,7 @@ struct Ring {
 
 /// The sending guest.
 pub(super) struct Sender {
-    kind: Kind,
+    pub kind: Kind,
     rings: Vec<Ring>,
     pub next: u32,
 }
@@ -114,10 +121,15 @@ impl Sender {
             let queue = self.kind.queues()[at];
             let kind = match self.kind {
                 Kind::Mixed => [Kind::Alike, Kind::Contexts, Kind::Seldom][n as usize % 3],
+                Kind::Large if n % 5 != 2 || n >= FIRST => Kind::Alike,
                 kind => kind,
             };
             let ring = &mut self.rings[at];
-            let need = if kind == Kind::Contexts { 3 } else { 1 };
+            let need = match kind {
+                Kind::Contexts => 3,
+                Kind::Large => 2,
+                _ => 1,
+            };
             if ring.used + need > RING - 1 {
                 return;
             }
@@ -129,12 +141,15 @@ impl Sender {
                 Kind::Long => 100 + n % 5 * 300,
                 _ => 64,
             };
-            let bytes = frame(n, len);
+            let bytes = match kind {
+                Kind::Large => numbered(MACS[1], n, 1000 + 10 * n as usize, MSS),
+                _ => frame(n, len),
+            };
             let view = side.env.memory.view();
             view.write(buffer, &bytes).expect("inside");
             let reported = kind != Kind::Seldom || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
-            let len = u64::from(len);
+            let len = bytes.len() as u64;
             let paylen = len << 46;
             let slot = n / 2 % 2;
             let idx = u64::from(slot) * IDX;
@@ -147,6 +162,14 @@ impl Sender {
                         (places, CONTEXT | rs | idx),
                         (buffer, 20 | DATA | TXSM | idx | paylen),
                         (buffer + 20, (len - 20) | DATA | TXSM | idx | EOP | RS),
+                    ]
+                }
+                Kind::Large => {
+                    let sizes = 20 << 40 | u64::from(MSS) << 48;
+                    let sums = 3 << 40 | (len - 54) << 46;
+                    vec![
+                        (14 << 9 | 20, CONTEXT | 3 << 10 | sizes | idx),
+                        (buffer, len | DATA | TSE | EOP | rs | sums | idx),
                     ]
                 }
                 _ => vec![(buffer, len | DATA | EOP | rs | paylen)],

@@ -47,9 +47,13 @@ pub(crate) fn finish(
             .fetch_add(sent.segments, Ordering::Relaxed);
         counts.tx_octets.fetch_add(sent.bytes, Ordering::Relaxed);
     }
+    let kept = function.tx_kept(queue);
+    let begun = kept.as_ref().and_then(|_| store.begun(batch, taken));
     let done = store.complete(state, ring, taken, &mut tally, counters);
     function.stats.add(&tally);
-    let kept = function.tx_kept(queue);
+    if let (Some(kept), Some(until)) = (&kept, begun) {
+        kept.may_have_begun((done.as_ref().map_or(ring.head, |done| done.next), until));
+    }
     let Some(done) = done else {
         if let Some(kept) = kept {
             kept.moves(state, ring.head);
