@@ -1,13 +1,14 @@
 //! The thread behind the control socket.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use parking_lot::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::value::RawValue;
@@ -401,11 +402,11 @@ impl Room {
 
     fn welcome(&mut self, socket: OwnedFd) {
         count(&self.counters.connections);
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else {
+        // A caller outside of our namespace of processes has number 0 here, which rustix takes for an error.
+        let Ok(peer) = getsockopt(&socket, PeerCredentials) else {
             return count(&self.counters.stranger);
         };
-        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
-        let pid = peer.pid.as_raw_nonzero().get();
+        let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
         let own = rustix::process::geteuid().as_raw();
         let role = self.host.read().head().access.role(Peer { uid, gid }, own);
         let now = Instant::now();

@@ -22,13 +22,19 @@ pub fn copy_program(to: &Path) {
 
 /// Runs the file in a folder; what it says is added to what was said before.
 fn start(dir: &Path) -> Child {
+    start_by(&[], dir)
+}
+
+/// The same by another program.
+fn start_by(by: &[&str], dir: &Path) -> Child {
     let file = |name: &str| {
         let mut options = File::options();
         options.append(true).create(true);
         options.open(dir.join(name)).expect("file")
     };
-    let mut command = Command::new(HYPERNIC);
-    command.arg("serve").arg(dir.join("host.toml"));
+    let mut words = by.iter().copied().chain([HYPERNIC, "serve"]);
+    let mut command = Command::new(words.next().expect("a program"));
+    command.args(words).arg(dir.join("host.toml"));
     command.stdout(file("told")).stderr(file("log"));
     command.spawn().expect("daemon")
 }
@@ -53,11 +59,16 @@ impl Lab {
 
     /// With what a file says besides its control socket.
     pub fn with(file: impl FnOnce(&Path) -> String) -> Lab {
+        Lab::with_by(&[], file)
+    }
+
+    /// The same, started by another program.
+    pub fn with_by(by: &[&str], file: impl FnOnce(&Path) -> String) -> Lab {
         let dir = tempfile::tempdir().expect("directory");
         let at = |name: &str| dir.path().join(name);
         let text = format!("control = {:?}\n", at("control.sock")) + &file(dir.path());
         std::fs::write(at("host.toml"), text).expect("file");
-        let daemon = start(dir.path());
+        let daemon = start_by(by, dir.path());
         let lab = Lab { dir, daemon };
         lab.until_it_listens();
         lab

@@ -148,3 +148,22 @@ fn no_method_is_open_to_a_lower_role() {
     );
     assert_eq!(lab.ran("config dump"), before);
 }
+
+/// As a container's daemon is asked from its host: the number of such a caller's process is 0 to the daemon.
+#[test]
+fn a_caller_outside_of_the_daemons_namespace_of_processes_is_who_he_is() {
+    let apart = ["unshare", "--pid", "--fork", "--kill-child"];
+    let tried = Command::new(apart[0])
+        .args(&apart[1..])
+        .arg("true")
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: this user may not make a namespace of processes");
+        return;
+    }
+    let lab = Lab::with_by(&apart, |_| String::new());
+    lab.ran("switch add lan");
+    assert!(lab.ran("switch list").contains("lan"));
+    let log = std::fs::read_to_string(lab.dir.path().join("log")).expect("log");
+    assert!(log.contains("pid=0 role=\"owner\""), "{log}");
+}
