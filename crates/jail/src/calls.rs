@@ -102,6 +102,8 @@ pub const LIBRARY: &[Call] = calls! {
 /// Calls of the process that starts those, besides what they make: until they are there, they are copies of it.
 pub const LAUNCHER: &[Call] = calls! {
     SYS_clone SYS_pidfd_open SYS_wait4
+    // Around a fork, by the C library of Debian 13.
+    SYS_rt_sigprocmask
     // The beginning of a network: its ports of the host, the folder that it serves.
     SYS_bind SYS_clock_nanosleep SYS_epoll_create1 SYS_faccessat SYS_getpid SYS_getppid SYS_getrandom SYS_getsockname SYS_listen
     SYS_set_robust_list SYS_statx

@@ -277,6 +277,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "launcher",
+        "rt_sigprocmask",
+        "guest: long_libvirt_starts_guests_by_the_recipes, by the C library of Debian 13",
+    ),
+    (
+        "launcher",
         "clock_nanosleep",
         "none: needed where a worker before still has a network's ports of the host",
     ),
