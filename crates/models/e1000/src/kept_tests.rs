@@ -1,13 +1,12 @@
 //! Two guests, one sending to the other, whose NICs' process dies at every step it takes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use frame::Sink;
-use model::{Env, KEPT, Kept, Nic, PciState, Progress};
-use model_testkit::lives::{Cutting, To};
+use model::{Nic, Progress};
+use model_testkit::lives::{Cutting, Life, To};
 use model_testkit::packet::numbered;
-use model_testkit::{Silent, Time, death, memory};
+use model_testkit::{death, memory};
 
 use intel::kept::rx::RX_MARK;
 use intel::kept::tx::TX_MARK;
@@ -44,82 +43,22 @@ const DATA: u64 = 1 << 20 | DEXT;
 const TXSM: u64 = 2 << 40;
 const TSE: u64 = 4 << 24;
 
-/// One NIC, its guest's memory, and what outlives its process.
-struct Side {
-    env: Env,
-    words: &'static [AtomicU64; KEPT],
-    blob: Vec<u8>,
-    nic: Nic,
+/// As one on its own, whose link is there at once.
+fn nic(mac: [u8; 6]) -> Nic {
+    let mut config = Config::new(mac);
+    config.negotiation = std::time::Duration::ZERO;
+    new(config)
 }
 
-impl Side {
-    fn kept(words: &'static [AtomicU64; KEPT]) -> Kept {
-        Kept::new(words, Arc::new(()))
-    }
+const MAKE: [fn() -> Nic; 2] = [|| nic(MACS[0]), || nic(MACS[1])];
 
-    fn nic(mac: [u8; 6]) -> Nic {
-        let mut config = Config::new(mac);
-        config.negotiation = std::time::Duration::ZERO;
-        new(config)
+/// A NIC whose guest has written these registers.
+fn life(make: fn() -> Nic, registers: &[(u64, u32)]) -> Life {
+    let mut life = Life::new(make, 0, memory(RAM, RAM_LEN));
+    for (at, value) in registers {
+        life.write(*at, &value.to_le_bytes());
     }
-
-    fn new(mac: [u8; 6], registers: &[(u64, u32)]) -> Side {
-        let words: &[AtomicU64; KEPT] = Box::leak(Box::new([const { AtomicU64::new(0) }; KEPT]));
-        let env = Env {
-            memory: memory(RAM, RAM_LEN),
-            irq: Arc::new(Silent),
-            clock: Arc::new(Time::default()),
-            timer: Arc::new(Silent),
-        };
-        let mut nic = Self::nic(mac);
-        assert!(nic.control.keep(Self::kept(words)));
-        let on = PciState {
-            bus_master: true,
-            ..PciState::default()
-        };
-        nic.control.pci(&env, on);
-        let mut side = Side {
-            env,
-            words,
-            blob: Vec::new(),
-            nic,
-        };
-        for (at, value) in registers {
-            side.write(*at, *value);
-        }
-        side
-    }
-
-    /// A register is written and answered.
-    fn write(&mut self, at: u64, value: u32) {
-        let bytes = value.to_le_bytes();
-        self.nic.control.write(&self.env, 0, at, &bytes);
-        if self.nic.control.take_changed() {
-            self.blob = self.nic.control.save(&self.env);
-        }
-        self.nic.control.settled();
-    }
-
-    /// Another process goes on. Returns the frames that may be lost.
-    fn revive(&mut self, mac: [u8; 6]) -> u64 {
-        self.nic = Self::nic(mac);
-        let (env, words) = (&self.env, Self::kept(self.words));
-        let lost = self.nic.control.recover(env, (&self.blob, 0), words);
-        let lost = lost.expect("sound");
-        self.nic.control.settled();
-        lost
-    }
-
-    fn word(&self, at: u64) -> u64 {
-        let mut bytes = [0; 8];
-        self.env.memory.view().read(at, &mut bytes).expect("inside");
-        u64::from_le_bytes(bytes)
-    }
-
-    fn put(&self, at: u64, value: u64) {
-        let view = self.env.memory.view();
-        view.write(at, &value.to_le_bytes()).expect("inside");
-    }
+    life
 }
 
 /// How packets are sent.
@@ -150,7 +89,7 @@ struct Sender {
 
 impl Sender {
     /// Posts packets while there is room, at most `most`. The tail is to be written.
-    fn post(&mut self, side: &Side, most: u32) {
+    fn post(&mut self, side: &Life, most: u32) {
         for _ in 0..most {
             let n = self.next;
             let kind = match self.kind {
@@ -183,11 +122,7 @@ impl Sender {
             if kind == Kind::Large {
                 bytes = numbered(MACS[1], n, 1500 + 10 * n as usize, MSS);
             }
-            side.env
-                .memory
-                .view()
-                .write(buffer, &bytes)
-                .expect("inside");
+            side.put_bytes(buffer, &bytes);
             let reported = kind != Kind::Seldom || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
             let len = bytes.len() as u64;
@@ -235,7 +170,7 @@ impl Sender {
     }
 
     /// Takes back what is done.
-    fn reclaim(&mut self, side: &Side) {
+    fn reclaim(&mut self, side: &Life) {
         while let Some(at) = self.under_way.iter().position(|(_, reported, _)| *reported) {
             let high = RAM + u64::from(self.under_way[at].0) * 16 + 8;
             if side.word(high) >> 32 & 1 == 0 {
@@ -258,7 +193,7 @@ struct Receiver {
 
 impl Receiver {
     /// Takes what has come, and gives the buffers back. The tail is to be written.
-    fn consume(&mut self, side: &Side) {
+    fn consume(&mut self, side: &Life) {
         loop {
             let at = RAM + u64::from(self.next) * 16;
             let second = side.word(at + 8);
@@ -278,7 +213,7 @@ impl Receiver {
 }
 
 struct Host {
-    sides: [Side; 2],
+    sides: [Life; 2],
     /// One that cuts, and dies with them.
     switch: Option<Cutting>,
     sender: Sender,
@@ -306,7 +241,7 @@ impl Host {
             (0x100, 2 | 1 << 26),
         ];
         let host = Host {
-            sides: [Side::new(MACS[0], &tx), Side::new(MACS[1], &rx)],
+            sides: [life(MAKE[0], &tx), life(MAKE[1], &rx)],
             switch: None,
             sender: Sender {
                 kind,
@@ -339,8 +274,8 @@ impl Host {
     }
 
     fn say(&mut self) {
-        self.sides[1].write(0x2818, self.receiver.tail);
-        self.sides[0].write(0x3818, self.sender.tail);
+        self.sides[1].write(0x2818, &self.receiver.tail.to_le_bytes());
+        self.sides[0].write(0x3818, &self.sender.tail.to_le_bytes());
     }
 
     fn turn(&mut self) {
@@ -398,8 +333,9 @@ impl Host {
         self.switch = None;
         let went = death::living(steps, || {
             let mut lost = 0;
-            for (side, mac) in self.sides.iter_mut().zip(MACS) {
-                lost += side.revive(mac);
+            for side in &mut self.sides {
+                lost += side.go_on().expect("sound");
+                side.nic.control.settled();
             }
             lost
         });
@@ -547,9 +483,8 @@ fn words_that_nobody_leaves_are_refused_or_harmless() {
             host.sides[0].words[at].store(value, std::sync::atomic::Ordering::Relaxed);
             host.sides[1].words[at].store(value, std::sync::atomic::Ordering::Relaxed);
         }
-        for (side, mac) in host.sides.iter_mut().zip(MACS) {
-            side.nic = Side::nic(mac);
-            let _ = side.nic.control.recover(&side.env, (&side.blob, 0), Side::kept(side.words));
+        for side in &mut host.sides {
+            let _ = side.go_on();
             side.nic.control.settled();
         }
         host.turn();

@@ -85,6 +85,34 @@ pub(crate) enum Says<'w> {
     Each(&'w mut [u64]),
 }
 
+impl Says<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Says::Same(count, _) => *count,
+            Says::Each(words) => words.len(),
+        }
+    }
+
+    /// Stores it in the descriptors, in the first last: a driver goes by that one. There is one at least.
+    #[inline]
+    fn store(self, (view, base): (&View<'_>, u64), walk: Walk, faults: &AtomicU64) {
+        let (first, rest) = walk.split();
+        match self {
+            Says::Same(count, word) => {
+                rest.store_same(view, base, (count - 1, word), faults);
+                Steps::step();
+                first.store_same(view, base, (1, word), faults);
+            }
+            Says::Each(words) => {
+                let (one, others) = words.split_at_mut(1);
+                rest.store(view, base, others, faults);
+                Steps::step();
+                first.store(view, base, one, faults);
+            }
+        }
+    }
+}
+
 /// Gives received descriptors to the driver. Not inlined: who keeps nothing is not to pay for it.
 #[inline(never)]
 pub(crate) fn publish(
@@ -111,20 +139,7 @@ pub(crate) fn publish(
     write(view, mark, &RX_MARK.to_le_bytes());
     let batch = u64::from(walk.begin()) | (n as u64) << COUNT_AT;
     put::<Steps>(kept, RX, OPEN | word | batch);
-    let (first, rest) = walk.split();
-    match says {
-        Says::Same(n, word) => {
-            rest.store_same(view, base, (n - 1, word), faults);
-            Steps::step();
-            first.store_same(view, base, (1, word), faults);
-        }
-        Says::Each(words) => {
-            let (one, others) = words.split_at_mut(1);
-            rest.store(view, base, others, faults);
-            Steps::step();
-            first.store(view, base, one, faults);
-        }
-    }
+    says.store((view, base), walk, faults);
     stands(kept, RX, walk.behind(n));
 }
 
@@ -247,27 +262,11 @@ pub(crate) fn sent(
     says: Says<'_>,
     faults: &AtomicU64,
 ) {
-    let (first, rest) = walk.split();
-    let count = match &says {
-        Says::Same(count, _) => *count,
-        Says::Each(words) => words.len(),
-    };
+    let count = says.count();
     if count < n {
         Sending::of(&walk, count).put(kept);
     }
-    match says {
-        Says::Same(count, word) => {
-            rest.store_same(view, base, (count - 1, word), faults);
-            Steps::step();
-            first.store_same(view, base, (1, word), faults);
-        }
-        Says::Each(words) => {
-            let (one, others) = words.split_at_mut(1);
-            rest.store(view, base, others, faults);
-            Steps::step();
-            first.store(view, base, one, faults);
-        }
-    }
+    says.store((view, base), walk, faults);
     stands(kept, TX, walk.behind(count));
 }
 
