@@ -1,7 +1,8 @@
 //! `hypernic capture` and `hypernic extcap`: what passes a NIC, live.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use control::{CaptureList, CaptureStart, Captures, Client, NicRemove, ask};
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lab::{HYPERNIC, Lab, copy_program};
 
@@ -44,6 +46,21 @@ fn frame(from: &Driver<SocketBus>, n: u8, len: usize) -> Vec<u8> {
 fn captures(lab: &Lab) -> Vec<control::CaptureInfo> {
     let told: Captures = serde_json::from_str(&lab.ran("capture --list --json")).expect("JSON");
     told.captures
+}
+
+/// What does not come from there fails its test, and not the whole run.
+struct Patient<R>(R);
+
+impl<R: Read + AsFd> Read for Patient<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let minute = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&minute));
+        assert_ne!(ready, Ok(0), "nothing comes");
+        self.0.read(into)
+    }
 }
 
 /// A block of pcapng: its type and body.
@@ -90,7 +107,7 @@ fn frames_come_while_they_pass_and_the_reader_may_go() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("capture");
-    let mut out = child.stdout.take().expect("its output");
+    let mut out = Patient(child.stdout.take().expect("its output"));
     // What a capture begins with says that it has begun.
     assert_eq!(block(&mut out).map(|(kind, _)| kind), Some(SECTION));
     assert_eq!(block(&mut out).map(|(kind, _)| kind), Some(INTERFACE));
@@ -147,7 +164,7 @@ fn one_who_does_not_read_misses_frames_and_holds_up_nobody() {
         ..NicRemove::default()
     };
     assert!(ask(&lab.control(), &remove).expect("removed").changed);
-    let (frames, others) = read_all(&mut begin.as_slice().chain(&mut stream));
+    let (frames, others) = read_all(&mut begin.as_slice().chain(Patient(&mut stream)));
     assert!(frames.len() as u64 <= told[0].frames && frames.len() > 100);
     assert!(frames.iter().all(|frame| *frame == sent));
     assert_eq!((others[&SECTION], others[&INTERFACE]), (1, 1));
@@ -179,7 +196,7 @@ fn a_capture_ends_with_statistics_when_its_nic_goes_and_may_be_cut_short() {
         ..NicRemove::default()
     };
     ask(&lab.control(), &remove).expect("removed");
-    let (frames, others) = read_all(&mut first.as_slice().chain(&mut stream));
+    let (frames, others) = read_all(&mut first.as_slice().chain(Patient(&mut stream)));
     assert_eq!(frames, [sent[..20].to_vec()]);
     assert_eq!(
         others,
@@ -224,7 +241,7 @@ fn what_the_switch_loses_comes_with_its_reason() {
     // For a group that no bridge forwards.
     lost[..6].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, 3]);
     a.send(&[&fine, &lost], &TxOpts::default()).expect("send");
-    let mut from = begin.as_slice().chain(stream);
+    let mut from = begin.as_slice().chain(Patient(stream));
     let (kind, body) = loop {
         let next = block(&mut from).expect("a block");
         if next.0 == PACKET {
@@ -256,7 +273,7 @@ fn what_a_nic_loses_comes_with_its_reason() {
     };
     let client = Client::connect(&lab.control()).expect("connect");
     let (begin, stream) = client.upgrade(&start).expect("a capture");
-    let mut from = begin.as_slice().chain(stream);
+    let mut from = begin.as_slice().chain(Patient(stream));
     let mut is_shown = |lost: &[u8], counter: &str| {
         let body = loop {
             let (kind, body) = block(&mut from).expect("a block");
@@ -313,7 +330,7 @@ fn what_a_nic_does_not_send_comes_with_its_reason() {
     let fine = frame(&a, 1, 60);
     a.send(&[&fine, &fine[..5], &fine], &TxOpts::default())
         .expect("send");
-    let mut from = begin.as_slice().chain(stream);
+    let mut from = begin.as_slice().chain(Patient(stream));
     let body = loop {
         let (kind, body) = block(&mut from).expect("a block");
         if kind == PACKET {
@@ -363,7 +380,7 @@ fn what_a_port_of_a_switch_loses_comes_with_its_reason() {
     // Nobody is at the other end of the stream. The other port, which takes all, loses nothing.
     let lost = frame(&a, 1, 60);
     a.send(&[&lost], &TxOpts::default()).expect("send");
-    let mut from = begin.as_slice().chain(stream);
+    let mut from = begin.as_slice().chain(Patient(stream));
     let body = loop {
         let (kind, body) = block(&mut from).expect("a block");
         if kind == PACKET {
@@ -407,7 +424,7 @@ fn a_capture_of_losses_ends_with_its_nic_though_another_takes_its_name() {
     let changed = text.replacen("name = \"a\"", "name = \"a\"\nmodel = \"82545em\"", 1);
     std::fs::write(&file, changed).expect("file");
     lab.ran(&format!("config apply {} --disconnect", file.display()));
-    let (frames, _) = read_all(&mut begin.as_slice().chain(stream));
+    let (frames, _) = read_all(&mut begin.as_slice().chain(Patient(stream)));
     assert!(frames.is_empty());
     assert!(captures(&lab).is_empty());
 }
