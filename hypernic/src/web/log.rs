@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{AskError, Client, Event, Happening, Subscribe};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
 /// Most that is kept.
@@ -38,6 +38,9 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Log {
     kept: Mutex<Kept>,
+    /// A page has asked since the daemon went.
+    asked: Mutex<bool>,
+    asks: Condvar,
 }
 
 #[derive(Default)]
@@ -58,11 +61,21 @@ impl Log {
                     let why = said.err().map(|error| error.to_string());
                     kept.own("daemon_gone", why, None);
                 }
+                // A client starts a daemon that waits for one behind systemd's socket: only what a page asks for may do that.
+                *kept.asked.lock() = false;
                 std::thread::sleep(PAUSE);
+                kept.wait_for_a_page();
             }
         };
         std::thread::Builder::new().name("log".into()).spawn(work)?;
         Ok(log)
+    }
+
+    fn wait_for_a_page(&self) {
+        let mut asked = self.asked.lock();
+        while !*asked {
+            self.asks.wait(&mut asked);
+        }
     }
 
     /// Notes what the daemon tells, until it tells no more.
@@ -127,6 +140,9 @@ impl Log {
 
     /// What came after a number, as JSON. All of it, if the number is of another log.
     pub fn since(&self, number: u64) -> String {
+        if !std::mem::replace(&mut *self.asked.lock(), true) {
+            self.asks.notify_one();
+        }
         let kept = self.kept.lock();
         let number = if number > kept.number { 0 } else { number };
         let new = kept.entries.iter().filter(|entry| entry.number > number);

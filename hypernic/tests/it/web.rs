@@ -596,3 +596,28 @@ fn servers_beside_the_daemon_give_up_what_they_do_not_need() {
             .expect("status")
     );
 }
+
+/// Behind systemd's socket a client starts the daemon. One that was stopped stays so until a page asks for it.
+#[test]
+fn a_page_that_nobody_looks_at_asks_no_daemon() {
+    let mut lab = lab();
+    let web = Web::start(&lab, &["--timeout", "1"]);
+    lab.until("the daemon", || {
+        (web.get("/api/now")["up"] == true).then_some(())
+    });
+    lab.daemon.kill().expect("killed");
+    lab.daemon.wait().expect("gone");
+    let gone = || web.get("/api/now")["up"] == false;
+    lab.until("its end", || gone().then_some(()));
+    std::fs::remove_file(lab.control()).expect("its socket");
+    let listener = std::os::unix::net::UnixListener::bind(lab.control()).expect("a socket");
+    listener.set_nonblocking(true).expect("a socket");
+    // The page's last question may still be under way.
+    std::thread::sleep(Duration::from_secs(3));
+    while listener.accept().is_ok() {}
+    std::thread::sleep(Duration::from_secs(6));
+    let came = listener.accept().map(drop);
+    assert!(came.is_err(), "somebody asks");
+    assert!(gone());
+    lab.until("a question", || listener.accept().ok().map(drop));
+}
