@@ -53,7 +53,7 @@ for vm in web db; do
         virsh start $vm || { cat /var/log/libvirt/qemu/$vm.log; exit 1; }
         n=0; until [ "$(virsh domstate $vm | head -1)" = "shut off" ]; do n=$((n+1)); [ $n -lt 600 ] || { cat /vm/$vm.console; exit 1; }; sleep 0.5; done
         grep -q VM-IS-WELL /vm/$vm.console || { cat /vm/$vm.console /var/log/libvirt/qemu/$vm.log /vm/hypernic.log; exit 1; }
-        tail -12 /vm/$vm.console
+        tail -20 /vm/$vm.console
     done
 done
 echo ALL-IS-WELL
