@@ -190,7 +190,8 @@ impl Families {
 
     /// The text.
     pub fn text(&self, form: Exposition) -> String {
-        let mut text = String::new();
+        let lines = self.families.iter().map(|one| one.samples.len() + 200);
+        let mut text = String::with_capacity(lines.sum());
         let open = form == Exposition::Openmetrics;
         let told = self.families.iter().filter(|one| !one.samples.is_empty());
         let by_name: BTreeMap<_, _> = told.map(|one| (&one.name, one)).collect();
@@ -229,14 +230,20 @@ fn sample(
         text.push(if at == 0 { '{' } else { ',' });
         text.push_str(label);
         text.push_str("=\"");
-        for c in value.chars() {
-            match c {
-                '\\' => text.push_str("\\\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                c => text.push(c),
-            }
+        // Few have any.
+        let mut rest = *value;
+        let is_special = |byte| matches!(byte, b'\\' | b'"' | b'\n');
+        while let Some(special) = rest.bytes().position(is_special) {
+            let (plain, from) = rest.split_at(special);
+            text.push_str(plain);
+            text.push_str(match from.as_bytes()[0] {
+                b'\\' => "\\\\",
+                b'"' => "\\\"",
+                _ => "\\n",
+            });
+            rest = &from[1..];
         }
+        text.push_str(rest);
         text.push('"');
     }
     if !labels.is_empty() {

@@ -312,15 +312,14 @@ pub(super) fn of_sandbox(families: &mut Families, section: &Section) {
 pub(super) fn of_nic(families: &mut Families, info: &NicInfo) {
     let config = &info.config;
     let nic = config.name.as_str();
-    let word = |word: &'static str, said: &Option<String>| (word, said.clone().unwrap_or_default());
-    let words = [
-        word("model", &config.model),
-        word("mac", &config.mac),
-        word("transport", &config.transport),
-        word("tenant", &config.tenant),
+    let labels = [
+        ("nic", nic),
+        ("port", config.port.as_str()),
+        ("model", config.model.as_deref().unwrap_or_default()),
+        ("mac", config.mac.as_deref().unwrap_or_default()),
+        ("transport", config.transport.as_deref().unwrap_or_default()),
+        ("tenant", config.tenant.as_deref().unwrap_or_default()),
     ];
-    let mut labels = vec![("nic", nic), ("port", config.port.as_str())];
-    labels.extend(words.iter().map(|(word, said)| (*word, said.as_str())));
     families.add(Kind::Info, "hypernic_nic", "A NIC, in words", &labels, 1);
     for (name, help, on) in [
         (

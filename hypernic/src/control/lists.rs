@@ -17,7 +17,6 @@ use crate::host::Host;
 use crate::report::Section;
 
 pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
-    let is = host.as_is();
     let wanted = |nic: &&crate::config::NicConfig| name.is_none_or(|name| nic.name == name);
     let info = |nic: &crate::config::NicConfig| {
         let state = host.nic_state(&nic.name)?;
@@ -30,7 +29,8 @@ pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
             vf: nic.vf.as_ref().map(|vf| vf.index),
         })
     };
-    let nics: Vec<_> = is.nics.iter().filter(wanted).filter_map(info).collect();
+    let all = host.nic_configs();
+    let nics: Vec<_> = all.filter(wanted).filter_map(info).collect();
     match name {
         Some(name) if nics.is_empty() => Err(no_nic(host, name)),
         _ => Ok(Nics { nics }),
@@ -134,24 +134,61 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
     })
 }
 
+/// Names of a call. `None`: all.
+type Among<'c> = Option<HashSet<&'c str>>;
+
+fn among<'c>(names: Option<&'c Vec<String>>) -> Among<'c> {
+    Some(names?.iter().map(String::as_str).collect())
+}
+
+fn is_among(names: &Among<'_>, name: &str) -> bool {
+    names.as_ref().is_none_or(|names| names.contains(name))
+}
+
+/// Which counters are told, and which of them while they are 0.
+struct Wanted<'c> {
+    names: Among<'c>,
+    zeros: Among<'c>,
+    /// What was found out, by the place in a section: those of a kind have the same counters in the same order, and there may be
+    /// a thousand of them.
+    known: Vec<(&'static str, [bool; 2])>,
+}
+
+impl Wanted<'_> {
+    fn tells(&mut self, at: usize, name: &'static str, value: u64) -> bool {
+        let known = self.known.get(at);
+        let same = known.filter(|(known, _)| std::ptr::eq(*known, name));
+        let [told, zero] = match same {
+            Some((_, tells)) => *tells,
+            None => {
+                let tells = [is_among(&self.names, name), is_among(&self.zeros, name)];
+                match self.known.get_mut(at) {
+                    Some(place) => *place = (name, tells),
+                    None => self.known.push((name, tells)),
+                }
+                tells
+            }
+        };
+        told && (value != 0 || zero)
+    }
+}
+
 pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
-    let set = |names: &Option<Vec<String>>| {
-        let names = names.as_ref()?.iter().cloned();
-        Some(names.collect::<HashSet<_>>())
-    };
-    let (names, zeros) = (set(&call.names), set(&call.zeros));
-    let among = |set: &Option<HashSet<String>>, name: &str| {
-        set.as_ref().is_none_or(|set| set.contains(name))
-    };
-    let things = set(&call.things);
+    let things = among(call.things.as_ref());
     let wanted = |section: &Section| {
         let of_kind = call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-        of_kind && among(&things, &section.name)
+        of_kind && is_among(&things, &section.name)
     };
-    let is_told =
-        |name: &str, value: u64| among(&names, name) && (value != 0 || among(&zeros, name));
+    let mut tells = Wanted {
+        names: among(call.names.as_ref()),
+        zeros: among(call.zeros.as_ref()),
+        known: Vec::new(),
+    };
     let told = |mut section: Section| {
-        section.values.retain(|(name, value)| is_told(name, *value));
+        let mut at = 0..;
+        section
+            .values
+            .retain(|(name, value)| at.next().is_some_and(|at| tells.tells(at, name, *value)));
         control::Section {
             kind: section.kind.into(),
             name: section.name,

@@ -11,7 +11,7 @@ use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
 use super::Host;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, NicConfig};
 use crate::nic::{PATIENCE, RunningNic};
 use crate::report::Section;
 use crate::spec::NicMac;
@@ -41,6 +41,11 @@ impl Host {
             nics: self.nics.values().map(|nic| nic.config.clone()).collect(),
             ..self.head.clone()
         }
+    }
+
+    /// Its NICs.
+    pub(crate) fn nic_configs(&self) -> impl Iterator<Item = &NicConfig> {
+        self.nics.values().map(|nic| &nic.config)
     }
 
     /// The same with what is laid down for virtual functions by now.
