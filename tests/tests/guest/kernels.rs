@@ -30,9 +30,7 @@ fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
         let rate = guests::tcp(&guest, GATEWAY, port, 20, direction).unwrap();
         println!("TCP {direction:?}: {rate:.0} Mbit/s");
     }
-    let tested = guest
-        .run(&format!("ethtool -t {} offline", link.interface))
-        .unwrap();
+    let tested = guests::self_test(&guest, &link.interface).unwrap();
     assert!(tested.contains("The test result is PASS"), "{tested}");
     assert_eq!(tested.matches("\t 0").count(), 5, "{tested}");
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());

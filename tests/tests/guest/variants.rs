@@ -31,8 +31,7 @@ fn boot(model: &str, device: &str) -> String {
         .unwrap();
     guests::wait_carrier(&guest, &link.interface, true).unwrap();
     guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
-    let test = guest.run(&format!("ethtool -t {} offline", link.interface));
-    let test = test.unwrap();
+    let test = guests::self_test(&guest, &link.interface).unwrap();
     assert!(test.contains("The test result is PASS"), "{test}");
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
     let log = guest.run("dmesg | grep e1000").unwrap();
