@@ -218,10 +218,8 @@ impl<'a, S: Step> TxKept<'a, S> {
             self.at.ring,
             OPEN | delivering | places | batch(ring.head, next, marked),
         );
-        if self.kept.get(self.at.large) != 0 {
-            // It is the first of these.
-            self.put(self.at.large, 0);
-        }
+        // It is the first of these.
+        self.forget_large();
     }
 
     /// The packet between these is the next, and the sink may have taken some of its segments: should the process die, it is not
@@ -234,8 +232,9 @@ impl<'a, S: Step> TxKept<'a, S> {
         );
     }
 
-    /// The ring was reset, or its head was set: no packet there has begun.
-    pub fn begins_anew(&self) {
+    /// No large packet waits at the head: it is in the batch under way, or the ring was reset, or its head was set.
+    #[inline]
+    pub fn forget_large(&self) {
         if self.kept.get(self.at.large) != 0 {
             self.put(self.at.large, 0);
         }
@@ -279,7 +278,7 @@ impl<'a, S: Step> TxKept<'a, S> {
     pub fn settle<C>(&self, found: &Found<C>) {
         let word = found.pass_over.map_or(0, |pass| pass.word());
         self.put(self.at.pass, word);
-        self.begins_anew();
+        self.forget_large();
         self.stands_with(found.place as u64, found.head);
     }
 

@@ -183,7 +183,7 @@ impl Chip {
         };
         let get = |id| self.file.get(id);
         kept::sent(kept).moves(&tx.position, get(r::TDH));
-        kept::sent(kept).begins_anew();
+        kept::sent(kept).forget_large();
         kept::rx_stands(kept, get(r::RDH));
         for (at, value) in [
             (kept::RDT, get(r::RDT)),

@@ -307,7 +307,7 @@ impl Function {
             Some(tx) => {
                 let kept = kept::tx(kept, queue);
                 kept.moves(tx, get(self.ids.tdh));
-                kept.begins_anew();
+                kept.forget_large();
             }
             None => kept::rx_stands(kept, queue, get(self.ids.rdh)),
         }
