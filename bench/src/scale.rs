@@ -13,6 +13,7 @@ use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
 use crate::plot::{self, Scale, Whose};
+use crate::quiet::Quiet;
 use crate::report::Report;
 use crate::scale_inside;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
@@ -64,6 +65,25 @@ struct Fleet {
 pub fn run(options: &Options) -> Result<Report> {
     machine::more_files();
     let mut page = Page::new("scale", "From one NIC to a thousand");
+    let mut quiet = options.quiet();
+    if options.wants("fleets") {
+        fleets(options, &mut page, &mut quiet)?;
+    }
+    if options.wants("inside") {
+        eprintln!("  without sockets");
+        scale_inside::run(options, &mut page, &mut quiet)?;
+    }
+    if options.wants("adding") {
+        adding::run(options, &mut page)?;
+    }
+    if options.wants("looking") {
+        looking::run(options, &mut page, &mut quiet)?;
+    }
+    Ok(page.finish(&quiet))
+}
+
+/// What daemons with so many NICs carry, and what those cost.
+fn fleets(options: &Options, page: &mut Page, quiet: &mut Quiet) -> Result<()> {
     let mut fleets = Vec::new();
     for count in COUNTS {
         let fleet = settle(options, count)?;
@@ -74,30 +94,29 @@ pub fn run(options: &Options) -> Result<Report> {
         );
         fleets.push(fleet);
     }
-    let mut quiet = options.quiet();
     // All of them send; then ten only, beside the others.
     let mut all: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     eprint!("  all send");
-    in_turns(&mut quiet, options.rounds(), &mut all, |i| {
+    in_turns(quiet, options.rounds(), &mut all, |i| {
         fleets[i].sample(COUNTS[i], seconds(options))
     })?;
     show(&all);
     let mut ten: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     eprint!("  ten send");
-    in_turns(&mut quiet, options.rounds(), &mut ten, |i| {
+    in_turns(quiet, options.rounds(), &mut ten, |i| {
         fleets[i].sample(COUNTS[i].min(10), seconds(options))
     })?;
     show(&ten);
     // What is left of it when there is nothing but as many rings and buffers.
     let mut bare: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     eprint!("  raw loops");
-    in_turns(&mut quiet, options.rounds(), &mut bare, |i| {
+    in_turns(quiet, options.rounds(), &mut bare, |i| {
         Ok(Reading::bare(raw_loops(COUNTS[i], seconds(options))))
     })?;
     show(&bare);
     eprint!("  idle");
     let mut rest: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
-    in_turns(&mut quiet, 1, &mut rest, |i| {
+    in_turns(quiet, 1, &mut rest, |i| {
         std::thread::sleep(Duration::from_millis(300));
         let before = fleets[i].fabric.cpu();
         let start = Instant::now();
@@ -111,13 +130,8 @@ pub fn run(options: &Options) -> Result<Report> {
     for fleet in &mut fleets {
         fleet.memory.1 = fleet.fabric.memory();
     }
-    write(&mut page, &fleets, &all, &ten, &bare, &rest);
-    drop(fleets);
-    eprintln!("  without sockets");
-    scale_inside::run(options, &mut page, &mut quiet)?;
-    adding::run(options, &mut page)?;
-    looking::run(options, &mut page, &mut quiet)?;
-    Ok(page.finish(&quiet))
+    write(page, &fleets, &all, &ten, &bare, &rest);
+    Ok(())
 }
 
 fn show(columns: &[Column]) {

@@ -14,6 +14,7 @@ mod handed;
 mod insight;
 mod lists;
 mod live;
+mod metrics;
 mod migrate;
 mod monitor;
 mod reach;

@@ -29,7 +29,7 @@ pub use client::{AskError, Client, PATIENCE, ask};
 pub use failure::Failure;
 pub use message::{
     MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, refusal,
-    reply, without_nulls,
+    reply, reply_of, without_nulls,
 };
 pub use types::chip::*;
 pub use types::config::*;

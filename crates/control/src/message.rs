@@ -91,6 +91,12 @@ pub fn reply(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
     bytes
 }
 
+/// The same, of parameters that are JSON already.
+pub fn reply_of(parameters: &str) -> Vec<u8> {
+    const AROUND: [&str; 2] = ["{\"parameters\":", "}\0"];
+    [AROUND[0], parameters, AROUND[1]].concat().into_bytes()
+}
+
 /// Why it was not done, as it goes over the socket.
 pub fn refusal(failure: Failure) -> Vec<u8> {
     ended(serde_json::to_value(failure).unwrap_or_default())

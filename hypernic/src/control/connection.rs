@@ -48,7 +48,9 @@ pub(super) struct Connection {
     messages: Messages,
     /// Descriptors that came and no call has taken.
     fds: Vec<OwnedFd>,
+    /// What it is told, and how much of that has gone.
     out: Vec<u8>,
+    gone: usize,
     /// What goes to many, after that: it and how much of it has gone.
     shared: Option<(Arc<[u8]>, usize)>,
     /// Since when the client is to say something.
@@ -89,6 +91,7 @@ impl Connection {
             }),
             fds: Vec::new(),
             out: Vec::new(),
+            gone: 0,
             shared: None,
             since: now,
             unread_since: now,
@@ -217,14 +220,19 @@ impl Connection {
     }
 
     /// Tells the client something; it goes out at once as far as it can.
-    pub fn tell(&mut self, message: &[u8], now: Instant) -> Result<(), Over> {
+    pub fn tell(&mut self, message: Vec<u8>, now: Instant) -> Result<(), Over> {
         if self.out.is_empty() {
             self.unread_since = now;
         }
+        self.out.drain(..std::mem::take(&mut self.gone));
         if self.out.len() + message.len() > MAX_REPLY {
             return Err(Over::NotTaken("it reads too slowly".into()));
         }
-        self.out.extend_from_slice(message);
+        match self.out.is_empty() {
+            // It may be long.
+            true => self.out = message,
+            false => self.out.extend(message),
+        }
         self.write(now)
     }
 
@@ -245,8 +253,11 @@ impl Connection {
 
     /// Writes what there is, as far as the client reads.
     pub fn write(&mut self, now: Instant) -> Result<(), Over> {
-        let mut written = self.write_from(&self.out)?;
-        self.out.drain(..written);
+        let mut written = self.write_from(&self.out[self.gone..])?;
+        self.gone += written;
+        if self.gone == self.out.len() {
+            (self.out, self.gone) = (Vec::new(), 0);
+        }
         if self.out.is_empty()
             && let Some((message, gone)) = self.shared.take()
         {

@@ -8,11 +8,10 @@ use control::{
 };
 use parking_lot::RwLock;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::changes::{Terms, terms};
 use super::rises::Rises;
-use super::{changes, chips, config, insight, lists, migrate, set, upgrade, vfs};
+use super::{changes, chips, config, insight, lists, metrics, migrate, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -30,8 +29,9 @@ pub(super) struct Subject<'a> {
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
 
-fn told(reply: impl Serialize) -> Result<Box<RawValue>, Failure> {
-    to_raw_value(&reply).map_err(|error| Failure::failed(error.to_string()))
+/// The JSON of a reply's parameters.
+fn told(reply: impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(&reply).map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// A change of the host, on its call's terms.
@@ -64,7 +64,7 @@ macro_rules! act {
 
 impl Subject<'_> {
     /// Does what is asked, if the role allows it.
-    pub fn carry_out(&self, call: &Call, role: Role) -> Result<Box<RawValue>, Failure> {
+    pub fn carry_out(&self, call: &Call, role: Role) -> Result<String, Failure> {
         allowed(call, role)?;
         let host = self.host;
         if call.role() == Role::Owner {
@@ -116,7 +116,7 @@ impl Subject<'_> {
             Call::ConfigApply(call) => told(config::apply(&mut host.write(), call)?),
             Call::ConfigConfirm(_) => told(config::confirm(&mut host.write())?),
             Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
-            Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
+            Call::MetricsGet(call) => Ok(metrics::metrics(&self.sections(), call)),
             // The server does, for those who ask for another protocol.
             Call::CaptureStart(_) => Err(Failure::invalid(
                 "frames come as pcapng on the connection: call it with \"upgrade\"",
@@ -155,7 +155,7 @@ pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     })
 }
 
-fn done(result: Result<(), Error>) -> Result<Box<RawValue>, Failure> {
+fn done(result: Result<(), Error>) -> Result<String, Failure> {
     result.map_err(|error| Failure::invalid(error.to_string()))?;
     told(Done {})
 }
@@ -181,15 +181,14 @@ fn description(interface: &str) -> Result<Description, Failure> {
 }
 
 fn status(host: &Host, role: Role) -> Status {
-    let is = host.as_is();
-    let states = is.nics.iter().filter_map(|nic| host.nic_state(&nic.name));
+    let states = host.nic_names().filter_map(|nic| host.nic_state(nic));
     Status {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         role: role.name().into(),
-        nics: is.nics.len() as u64,
+        nics: host.nic_names().count() as u64,
         connected: states.filter(|state| state.connected).count() as u64,
-        switches: is.switches.len() as u64,
+        switches: host.switch_count() as u64,
         generation: host.generation(),
         rollback_in: host.trial().map(|trial| {
             let left = trial.until.saturating_duration_since(Instant::now());

@@ -1,11 +1,10 @@
 //! What there is.
 
-use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use control::{
-    Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
-    Reasons, Registers, Sections, SwitchInfo, Switches,
+    Counted, Explain, Failure, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason, Reasons,
+    Registers, SwitchInfo, Switches,
 };
 
 use model::Peeked;
@@ -132,81 +131,6 @@ pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure>
     Ok(Ports {
         ports: wanted.flat_map(of).collect(),
     })
-}
-
-/// Names of a call. `None`: all.
-type Among<'c> = Option<HashSet<&'c str>>;
-
-fn among<'c>(names: Option<&'c Vec<String>>) -> Among<'c> {
-    Some(names?.iter().map(String::as_str).collect())
-}
-
-fn is_among(names: &Among<'_>, name: &str) -> bool {
-    names.as_ref().is_none_or(|names| names.contains(name))
-}
-
-/// Which counters are told, and which of them while they are 0.
-struct Wanted<'c> {
-    names: Among<'c>,
-    zeros: Among<'c>,
-    /// What was found out, by the place in a section: those of a kind have the same counters in the same order, and there may be
-    /// a thousand of them.
-    known: Vec<(&'static str, [bool; 2])>,
-}
-
-impl Wanted<'_> {
-    fn tells(&mut self, at: usize, name: &'static str, value: u64) -> bool {
-        let known = self.known.get(at);
-        let same = known.filter(|(known, _)| std::ptr::eq(*known, name));
-        let [told, zero] = match same {
-            Some((_, tells)) => *tells,
-            None => {
-                let tells = [is_among(&self.names, name), is_among(&self.zeros, name)];
-                match self.known.get_mut(at) {
-                    Some(place) => *place = (name, tells),
-                    None => self.known.push((name, tells)),
-                }
-                tells
-            }
-        };
-        told && (value != 0 || zero)
-    }
-}
-
-pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
-    let things = among(call.things.as_ref());
-    let wanted = |section: &Section| {
-        let of_kind = call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-        of_kind && is_among(&things, &section.name)
-    };
-    let mut tells = Wanted {
-        names: among(call.names.as_ref()),
-        zeros: among(call.zeros.as_ref()),
-        known: Vec::new(),
-    };
-    let told = |mut section: Section| {
-        let mut at = 0..;
-        section
-            .values
-            .retain(|(name, value)| at.next().is_some_and(|at| tells.tells(at, name, *value)));
-        control::Section {
-            kind: section.kind.into(),
-            name: section.name,
-            values: values(&section.values),
-        }
-    };
-    Sections {
-        sections: sections.into_iter().filter(wanted).map(told).collect(),
-    }
-}
-
-/// By name; of two with one name, which no section should have, their sum.
-fn values(values: &[(&'static str, u64)]) -> BTreeMap<String, u64> {
-    let mut by_name = BTreeMap::new();
-    for (name, value) in values {
-        *by_name.entry((*name).to_owned()).or_insert(0) += value;
-    }
-    by_name
 }
 
 pub(super) fn explain(

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply};
+use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply_of};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use parking_lot::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::value::RawValue;
 use vfio_user::{EventFd, Listener};
 
 use super::connection::{Caller, Connection, Over, Subscription};
@@ -235,7 +234,7 @@ impl Room {
                 self.refused(client.caller, "?", &failure);
                 // What follows would be understood no better.
                 client.close();
-                return client.tell(&refusal(failure), now);
+                return client.tell(refusal(failure), now);
             }
         };
         let caller = client.caller;
@@ -266,10 +265,10 @@ impl Room {
             return Ok(());
         }
         let told = match result {
-            Ok(told) => reply(&told, false),
+            Ok(told) => reply_of(&told),
             Err(failure) => refusal(failure),
         };
-        client.tell(&told, Instant::now())
+        client.tell(told, Instant::now())
     }
 
     fn carry_out(
@@ -277,7 +276,7 @@ impl Room {
         request: &Request,
         caller: Caller,
         fds: Vec<OwnedFd>,
-    ) -> Result<Box<RawValue>, Failure> {
+    ) -> Result<String, Failure> {
         let mut call = Call::parse(&request.method, request.parameters.clone())?;
         let mut handed = Handed::of(fds);
         handed.name(&mut call)?;
@@ -429,7 +428,7 @@ impl Room {
                         .into(),
             };
             // It is not waited for: what does not fit into an empty socket is lost.
-            let _ = client.tell(&refusal(failure), now);
+            let _ = client.tell(refusal(failure), now);
             return;
         }
         let subscribed = |client: &Connection| client.subscription.is_some();

@@ -98,6 +98,11 @@ impl Host {
         self.nics.keys().map(String::as_str)
     }
 
+    /// How many switches it has besides those of chips.
+    pub(crate) fn switch_count(&self) -> usize {
+        self.switches.len()
+    }
+
     /// A NIC's interrupts; none, if its VMM has them.
     pub fn vectors(&self, nic: &str) -> Vec<VectorInfo> {
         let vectors = self.nics.get(nic).map(|nic| nic.nic.vectors());

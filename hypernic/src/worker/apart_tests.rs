@@ -1,14 +1,15 @@
 //! Tasks whose turns wait are served apart from the others.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{Clock, Timer};
 use rustix::event::{EventfdFlags, eventfd};
 use vfio_user::EventSet;
 
+use super::had;
 use super::long_turns::LONG;
 use super::tests::InSet;
 use super::{Served, Turn, WOKEN, Workers};
@@ -95,4 +96,57 @@ fn one_whose_turns_wait_is_served_apart_from_the_others() {
     for (task, ..) in &tasks {
         assert!(task.stop().is_some());
     }
+}
+
+/// Gives way until other threads have had the processor for twice as long as a long turn.
+struct Interrupted(mpsc::Sender<()>);
+
+impl Served for Interrupted {
+    fn watch(&mut self, _set: &EventSet) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn unwatch(&mut self) {}
+    fn busy_poll(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn tick(&mut self) {}
+    fn turn(&mut self, _calls: u32) -> Turn {
+        let (before, until) = (had::ready(), Instant::now() + Duration::from_secs(20));
+        let delayed = || had::ready().zip(before).map(|(now, then)| now - then);
+        while delayed().is_some_and(|so| so < 2 * LONG) && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let _ = self.0.send(());
+        Turn::default()
+    }
+}
+
+/// Looking closely costs more than most turns: it took a third of a busy worker's time, once another thread had interrupted it.
+#[test]
+fn one_whose_turn_was_interrupted_is_not_looked_at_closely() {
+    let clock: Arc<dyn Clock> = Arc::new(crate::time::MonotonicClock);
+    let stop = AtomicBool::new(false);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    std::thread::scope(|scope| {
+        for _ in 0..2 * processors {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        // The host of this machine may interrupt it too, and does not say so.
+        let believed = (0..10).any(|_| {
+            let workers = Workers::start(1, &clock).expect("workers");
+            let (ended, ends) = mpsc::channel();
+            let task = workers.task("one");
+            task.start(Box::new(Interrupted(ended)));
+            let turn = ends.recv_timeout(Duration::from_secs(40));
+            assert!(task.stop().is_some());
+            turn.expect("a turn");
+            task.long_turns.before(clock.now()).is_none()
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(believed);
+    });
 }

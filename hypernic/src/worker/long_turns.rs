@@ -39,10 +39,18 @@ impl LongTurns {
         had()
     }
 
-    /// A turn took so long. `true`: as in one not long before, its thread waited for most of it.
+    /// A turn took so long, and another thread had the processor for so long of it. `true`: as in one not long before, its thread
+    /// waited for most of it.
+    ///
+    /// A turn that was only interrupted is no reason to look closely: that costs several microseconds a turn.
     #[inline]
-    pub(super) fn after(&self, (took, now): (Nanos, Nanos), before: Option<Had>) -> bool {
-        if took < LONG {
+    pub(super) fn after(
+        &self,
+        took: Nanos,
+        delayed: Nanos,
+        (now, before): (Nanos, Option<Had>),
+    ) -> bool {
+        if took.saturating_sub(delayed) < LONG {
             return false;
         }
         self.last.store(now.max(1), Ordering::Relaxed);
@@ -71,7 +79,9 @@ mod tests {
     fn only_waiting_in_a_second_long_turn_counts() {
         let turns = LongTurns::default();
         assert!(turns.before(5).is_none());
-        assert!(!turns.after((LONG, 5 * LONG), None));
+        assert!(!turns.after(3 * LONG, 2 * LONG + 1, (4 * LONG, None)));
+        assert!(turns.before(4 * LONG).is_none());
+        assert!(!turns.after(LONG, 0, (5 * LONG, None)));
         let nap = || std::thread::sleep(std::time::Duration::from_nanos(LONG));
         // A thread that was ready all the while has not waited, and one that did not sleep has not either.
         let before = turns.before(6 * LONG).expect("it was long");
@@ -79,17 +89,17 @@ mod tests {
             awake: before.awake.saturating_sub(LONG),
             ..before
         };
-        assert!(!turns.after((LONG, 7 * LONG), Some(earlier)));
+        assert!(!turns.after(LONG, 0, (7 * LONG, Some(earlier))));
         nap();
         let awake = Had {
             slept: u64::MAX,
             ..before
         };
-        assert!(!turns.after((100 * LONG, 7 * LONG), Some(awake)));
+        assert!(!turns.after(100 * LONG, 0, (7 * LONG, Some(awake))));
         let before = turns.before(8 * LONG);
         nap();
-        assert!(!turns.after((LONG - 1, 8 * LONG), before));
-        assert!(turns.after((1000 * LONG, 9 * LONG), before));
+        assert!(!turns.after(LONG - 1, 0, (8 * LONG, before)));
+        assert!(turns.after(1000 * LONG, 0, (9 * LONG, before)));
         assert!(!turns.are_past(9 * LONG + STAYS) && turns.are_past(10 * LONG + STAYS));
         assert!(turns.before(9 * LONG + WATCHED).is_none());
     }

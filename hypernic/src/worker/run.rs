@@ -330,7 +330,7 @@ impl Worker {
         most.fetch_max(copies, Ordering::Relaxed);
         let delayed = self.delayed(took);
         member.0.spent.charge(took.saturating_sub(delayed), copies);
-        if let Some(to) = self.elsewhere(&member, took, had)
+        if let Some(to) = self.elsewhere(&member, (took, delayed), had)
             && !turn.ill
         {
             self.count(|c| &c.moved);
@@ -369,9 +369,14 @@ impl Worker {
         member.0.move_to(to);
     }
 
-    /// Where a task belongs after a turn that took so long, if not here.
-    fn elsewhere(&self, member: &Member, took: Nanos, had: Option<Had>) -> Option<usize> {
-        let waited = member.0.long_turns.after((took, self.now), had);
+    /// Where a task belongs after a turn that took so long, of which another thread had the processor for so long, if not here.
+    fn elsewhere(
+        &self,
+        member: &Member,
+        (took, delayed): (Nanos, Nanos),
+        had: Option<Had>,
+    ) -> Option<usize> {
+        let waited = member.0.long_turns.after(took, delayed, (self.now, had));
         if self.handle().apart {
             let back = member.0.long_turns.are_past(self.now);
             return back.then(|| fewest(&self.handles, false)).flatten();
