@@ -40,7 +40,7 @@ use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::report::Section;
 use crate::timeline;
-use crate::worker::{ASKED, OTHERS, Served, Task, Turn, WOKEN};
+use crate::worker::{ASKED, OTHERS, QUESTION, Served, Task, Turn, WOKEN};
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -240,6 +240,7 @@ impl NewNic {
             inbox: Arc::clone(&inbox),
             finished: Some(finished),
             link_shown: true,
+            counters: 0,
         });
         hot.add(Lines::of(&*body));
         self.task.knows_hot(hot);
@@ -450,7 +451,7 @@ impl RunningNic {
         if self.answer_held() {
             return true;
         }
-        self.task.call(ASKED);
+        self.task.call(QUESTION);
         !self.task.has_fallen()
     }
 
@@ -502,6 +503,8 @@ struct NicBody {
     inbox: Arc<Inbox>,
     finished: Option<Box<dyn FnOnce() + Send>>,
     link_shown: bool,
+    /// How many counters it had when it was asked last.
+    counters: usize,
 }
 
 impl Served for NicBody {
@@ -538,6 +541,29 @@ impl Served for NicBody {
         })
     }
 
+    fn answer(&mut self) {
+        for question in std::mem::take(&mut *self.inbox.questions.lock()) {
+            match question {
+                Question::Counters(asker) => {
+                    let mut values = Vec::with_capacity(self.counters);
+                    let mut visit = |name, value| values.push((name, value));
+                    self.door.counters(&mut visit);
+                    self.sink.counters(&mut visit);
+                    self.counters = values.len();
+                    let _ = asker.send(values);
+                }
+                Question::Registers(asker) => {
+                    let mut registers = Vec::new();
+                    self.door.peek(&mut |register| registers.push(register));
+                    let _ = asker.send(registers);
+                }
+                Question::States(asker) => {
+                    let _ = asker.send(self.door.states());
+                }
+            }
+        }
+    }
+
     fn turn(&mut self, calls: u32) -> Turn {
         assert!(
             !self.sink.failed.load(Ordering::Acquire),
@@ -549,7 +575,6 @@ impl Served for NicBody {
         let calls = calls & !OTHERS;
         self.door.engine().tx_ready |= calls & WOKEN != 0;
         if calls & ASKED != 0 {
-            self.answer();
             let chosen = self.inbox.moderation.lock().take();
             if let Some(how) = chosen {
                 self.door.moderate(how);
@@ -592,28 +617,6 @@ impl Served for NicBody {
 }
 
 impl NicBody {
-    fn answer(&mut self) {
-        for question in std::mem::take(&mut *self.inbox.questions.lock()) {
-            match question {
-                Question::Counters(asker) => {
-                    let mut values = Vec::new();
-                    let mut visit = |name, value| values.push((name, value));
-                    self.door.counters(&mut visit);
-                    self.sink.counters(&mut visit);
-                    let _ = asker.send(values);
-                }
-                Question::Registers(asker) => {
-                    let mut registers = Vec::new();
-                    self.door.peek(&mut |register| registers.push(register));
-                    let _ = asker.send(registers);
-                }
-                Question::States(asker) => {
-                    let _ = asker.send(self.door.states());
-                }
-            }
-        }
-    }
-
     fn follow_link(&mut self) {
         let up = self.inbox.has_link();
         if up != self.link_shown {

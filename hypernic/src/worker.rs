@@ -27,7 +27,7 @@ use crate::report::Section;
 use long_turns::APART;
 pub use pulses::Pulses;
 use run::begin;
-pub(crate) use task::{ASKED, LOOK, OTHERS, Served, TRIED, Task, Turn, WOKEN};
+pub(crate) use task::{ASKED, LOOK, OTHERS, QUESTION, Served, TRIED, Task, Turn, WOKEN};
 use task::{WorkerHandle, fewest, task};
 pub(crate) use waits::histogram;
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::api::Method;
 use crate::failure::Failure;
@@ -59,12 +59,11 @@ pub enum AskError {
     Refused(#[from] Failure),
 }
 
-/// A reply, of which the parameters are read once it is known what they are: they may be long.
+/// A reply. Its parameters may be long, and borrow from the message.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct Envelope<T> {
     error: Option<Value>,
-    #[serde(borrow)]
-    parameters: Option<&'a RawValue>,
+    parameters: Option<T>,
     #[serde(default)]
     continues: bool,
 }
@@ -75,6 +74,22 @@ pub struct Client {
     path: PathBuf,
     stream: UnixStream,
     messages: Messages,
+}
+
+/// A reply that came.
+pub struct Reply<'m> {
+    client: &'m Client,
+    message: &'m [u8],
+}
+
+impl<'m> Reply<'m> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// None that can be read, or the daemon refuses.
+    pub fn parameters<T: Deserialize<'m>>(self) -> Result<T, AskError> {
+        Ok(self.client.understood(self.message)?.0)
+    }
 }
 
 /// Asks the daemon that listens at `path`.
@@ -177,23 +192,52 @@ impl Client {
     /// As [`Client::call`].
     pub fn next<M: Method>(&mut self, patience: Duration) -> Result<(M::Reply, bool), AskError> {
         let message = self.read(patience).map_err(|source| self.lost(source))?;
+        self.understood(&message)
+    }
+
+    /// As [`Client::ask`], of a reply that is read in place: it may be long, and need not be built.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn ask_in_place<M: Method, T>(
+        &mut self,
+        call: &M,
+        patience: Duration,
+        read: impl for<'m> FnOnce(Reply<'m>) -> Result<T, AskError>,
+    ) -> Result<T, AskError> {
+        self.send(call, false)?;
+        let message = self.read(patience).map_err(|source| self.lost(source))?;
+        read(Reply {
+            client: self,
+            message: &message,
+        })
+    }
+
+    fn understood<'m, T: Deserialize<'m>>(&self, message: &'m [u8]) -> Result<(T, bool), AskError> {
         let foreign = |why: String| AskError::Foreign {
             path: self.path.clone(),
             why,
         };
-        let envelope: Envelope =
-            serde_json::from_slice(&message).map_err(|error| foreign(error.to_string()))?;
-        if let Some(name) = envelope.error {
-            let failure: Result<Failure, _> = serde_json::from_slice(&message);
-            let failure = failure.map_err(|_| foreign(format!("the error {name}")))?;
-            return Err(AskError::Refused(failure));
-        }
-        let parameters = envelope.parameters.map_or("{}", RawValue::get);
-        let reply = serde_json::from_str(parameters);
-        Ok((
-            reply.map_err(|error| foreign(error.to_string()))?,
-            envelope.continues,
-        ))
+        // Most are no errors, and so read once. Those that are have other parameters.
+        let reply = serde_json::from_slice::<Envelope<T>>(message);
+        let reply = match reply {
+            Ok(reply) if reply.error.is_none() => reply,
+            other => {
+                let fails = serde_json::from_slice::<Envelope<IgnoredAny>>(message);
+                let fails = fails.map_err(|error| foreign(error.to_string()))?;
+                if let Some(name) = fails.error {
+                    let failure: Result<Failure, _> = serde_json::from_slice(message);
+                    let failure = failure.map_err(|_| foreign(format!("the error {name}")))?;
+                    return Err(AskError::Refused(failure));
+                }
+                other.map_err(|error| foreign(error.to_string()))?
+            }
+        };
+        let parameters = match reply.parameters {
+            Some(parameters) => parameters,
+            None => serde_json::from_str("{}").map_err(|error| foreign(error.to_string()))?,
+        };
+        Ok((parameters, reply.continues))
     }
 
     fn lost(&self, source: io::Error) -> AskError {
@@ -205,7 +249,7 @@ impl Client {
 
     fn read(&mut self, patience: Duration) -> io::Result<Vec<u8>> {
         let until = Instant::now() + patience;
-        let mut part = [0; 16384];
+        let mut part = [0; 1 << 16];
         loop {
             let next = self.messages.pop();
             let next = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

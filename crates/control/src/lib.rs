@@ -17,6 +17,7 @@
 
 mod api;
 mod client;
+mod counts;
 mod failure;
 mod idl;
 mod message;
@@ -25,11 +26,12 @@ mod tests;
 mod types;
 
 pub use api::{Call, INTERFACES, Interface, Method, Role};
-pub use client::{AskError, Client, PATIENCE, ask};
+pub use client::{AskError, Client, PATIENCE, Reply, ask};
+pub use counts::{Counts, CountsOf};
 pub use failure::Failure;
 pub use message::{
     MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, refusal,
-    reply, reply_of, without_nulls,
+    reply, reply_written, without_nulls,
 };
 pub use types::chip::*;
 pub use types::config::*;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use control::{
-    AskError, Client, MetricsGet, NicInfo, NicList, PATIENCE, Section, Sections, StatusGet,
+    AskError, Client, Counts, CountsOf, MetricsGet, NicInfo, NicList, PATIENCE, StatusGet,
 };
 
 use super::exposition::{Exposition, Families, Kind};
@@ -150,55 +150,89 @@ impl Scraper {
     ) -> Result<(), AskError> {
         let status = client.ask(&StatusGet {}, patience)?;
         let nics = client.ask(&NicList { name: None }, patience)?;
-        let sections = client.ask(&self.wanted, patience)?;
         of_build(families, &status.version);
         for nic in &nics.nics {
             of_nic(families, nic);
         }
-        let mut before = std::mem::take(&mut self.seen);
-        // There are many of a kind, and how their counters are told is found out once.
-        let mut plans: HashMap<&str, HashMap<&str, Told>> = HashMap::new();
-        for section in &sections.sections {
-            match section.kind.as_str() {
-                "sandbox" => of_sandbox(families, section),
-                "worker" => of_replies(families, section),
-                _ => {}
-            }
-            let of_kind = plans.entry(&section.kind).or_default();
-            for (name, value) in &section.values {
-                let told = *of_kind
-                    .entry(name)
-                    .or_insert_with(|| plan(families, &section.kind, name, self.all));
-                let rare = tell(families, &section.name, told, *value);
-                if let Some(counter) = rare {
-                    let key = (section.name.clone(), counter);
-                    before.remove(&key);
-                    self.seen.insert(key);
-                }
-            }
-        }
-        self.not_forgotten(before, &sections, families);
-        Ok(())
+        let (all, seen) = (self.all, &mut self.seen);
+        client.ask_in_place(&self.wanted, patience, |reply| {
+            tell_all(&reply.parameters()?, all, seen, families);
+            Ok(())
+        })
     }
+}
 
-    /// A daemon that was started again counts from 0, and does not tell that.
-    fn not_forgotten(
-        &mut self,
-        before: BTreeSet<(String, &'static str)>,
-        sections: &Sections,
-        families: &mut Families,
-    ) {
-        if before.is_empty() {
-            return;
+/// Tells what is counted. `seen` are losses that are told while they are 0, too.
+fn tell_all(
+    counts: &Counts<'_>,
+    all: bool,
+    seen: &mut BTreeSet<(String, &'static str)>,
+    families: &mut Families,
+) {
+    let mut before = std::mem::take(seen);
+    // There are many of a kind, and how their counters are told is found out once.
+    let mut plans: HashMap<&str, Plan<'_>> = HashMap::new();
+    for section in &counts.sections {
+        match section.kind {
+            "sandbox" => of_sandbox(families, section),
+            "worker" => of_replies(families, section),
+            _ => {}
         }
-        for section in &sections.sections {
-            let of_it = before.range((section.name.clone(), "")..);
-            for (name, counter) in of_it.take_while(|(name, _)| *name == section.name) {
-                if let Some(reason) = explain::find(&section.kind, counter) {
-                    let family = losses(families, reason.class);
-                    tell_loss(families, family, name, reason, 0);
-                    self.seen.insert((name.clone(), counter));
+        let of_kind = plans.entry(section.kind).or_default();
+        let mut place = 0;
+        for (name, value) in &section.values {
+            let told = of_kind.get(&mut place, name, || plan(families, section.kind, name, all));
+            let rare = tell(families, &section.name, told, *value);
+            if let Some(counter) = rare {
+                let key = (section.name.to_string(), counter);
+                before.remove(&key);
+                seen.insert(key);
+            }
+        }
+    }
+    not_forgotten(before, counts, seen, families);
+}
+
+/// How the counters of a kind of thing are told, by name.
+#[derive(Default)]
+struct Plan<'m>(Vec<(&'m str, Told)>);
+
+impl<'m> Plan<'m> {
+    /// How one is told: most come in their order, and `place` is where the next is then.
+    fn get(&mut self, place: &mut usize, name: &'m str, find: impl FnOnce() -> Told) -> Told {
+        let at = match self.0.get(*place) {
+            Some((known, _)) if *known == name => *place,
+            _ => match self.0.binary_search_by_key(&name, |(known, _)| known) {
+                Ok(at) => at,
+                Err(at) => {
+                    self.0.insert(at, (name, find()));
+                    at
                 }
+            },
+        };
+        *place = at + 1;
+        self.0[at].1
+    }
+}
+
+/// A daemon that was started again counts from 0, and does not tell that.
+fn not_forgotten(
+    before: BTreeSet<(String, &'static str)>,
+    counts: &Counts<'_>,
+    seen: &mut BTreeSet<(String, &'static str)>,
+    families: &mut Families,
+) {
+    if before.is_empty() {
+        return;
+    }
+    for section in &counts.sections {
+        let name = &*section.name;
+        let of_it = before.range((name.to_owned(), "")..);
+        for (name, counter) in of_it.take_while(|(of, _)| of == name) {
+            if let Some(reason) = explain::find(section.kind, counter) {
+                let family = losses(families, reason.class);
+                tell_loss(families, family, name, reason, 0);
+                seen.insert((name.clone(), counter));
             }
         }
     }
@@ -297,13 +331,12 @@ pub(super) fn of_build(families: &mut Families, version: &str) {
 }
 
 /// Its layers, in words.
-pub(super) fn of_sandbox(families: &mut Families, section: &Section) {
-    let values: Vec<_> = section
-        .values
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.to_string()))
+pub(super) fn of_sandbox(families: &mut Families, section: &CountsOf<'_>) {
+    let values = section.values.iter();
+    let values: Vec<_> = values
+        .map(|(name, value)| (*name, value.to_string()))
         .collect();
-    let mut labels = vec![("mode", section.name.as_str())];
+    let mut labels = vec![("mode", &*section.name)];
     labels.extend(values.iter().map(|(name, value)| (*name, value.as_str())));
     let help = "What the daemon has given up: docs/sandbox.md";
     families.add(Kind::Info, "hypernic_sandbox", help, &labels, 1);
@@ -343,13 +376,18 @@ pub(super) fn of_nic(families: &mut Families, info: &NicInfo) {
 }
 
 /// How long messages waited at one worker.
-pub(super) fn of_replies(families: &mut Families, of: &Section) {
-    let get = |name: &str| of.values.get(name).copied().unwrap_or(0);
+pub(super) fn of_replies(families: &mut Families, of: &CountsOf<'_>) {
+    let get = |name: &str| {
+        let mut values = of.values.iter();
+        values
+            .find(|(known, _)| *known == name)
+            .map_or(0, |(_, n)| *n)
+    };
     let (bounds, later, sum) = histogram();
     let within: Vec<_> = bounds.iter().map(|(le, name)| (*le, get(name))).collect();
     let help = "How long messages of VMMs waited for their answers at a worker; a virtual CPU waits as long";
     let rest = (get(later), get(sum) as f64 / 1e9);
-    let label = ("worker", of.name.as_str());
+    let label = ("worker", &*of.name);
     families.histogram("hypernic_reply_seconds", help, label, &within, rest);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use control::{NicConfig, NicInfo, Section};
+use control::{CountsOf, NicConfig, NicInfo};
 
 use super::exposition::{Families, Kind};
 use super::metrics::{of_build, of_nic, of_replies, of_sandbox, plan, tell};
@@ -22,13 +22,15 @@ fn told(all: bool) -> Families {
         vf: None,
     };
     of_nic(&mut families, &nic);
-    let section = |kind: &str, values: &[(&'static str, u64)]| Section {
-        kind: kind.to_owned(),
-        name: String::new(),
-        values: values
-            .iter()
-            .map(|(name, _)| ((*name).to_owned(), 0))
-            .collect(),
+    let section = |kind, values: &[(&'static str, u64)]| {
+        let mut values: Vec<_> = values.iter().map(|(name, _)| (*name, 0)).collect();
+        // As a daemon tells them.
+        values.sort_unstable();
+        CountsOf {
+            kind,
+            name: "".into(),
+            values,
+        }
     };
     of_sandbox(
         &mut families,

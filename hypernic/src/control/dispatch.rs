@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use control::{
     Call, CaptureInfo, Captures, Description, Done, Failure, INTERFACES, Info, Interface, Role,
-    Status,
+    Status, reply_written,
 };
 use parking_lot::RwLock;
 use serde::Serialize;
@@ -29,9 +29,11 @@ pub(super) struct Subject<'a> {
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
 }
 
-/// The JSON of a reply's parameters.
-fn told(reply: impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(&reply).map_err(|error| Failure::failed(error.to_string()))
+/// A reply, as it goes over the socket.
+fn told(reply: impl Serialize) -> Result<Vec<u8>, Failure> {
+    let text = serde_json::to_string(&reply);
+    let text = text.map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(reply_written(|reply| reply.push_str(&text)))
 }
 
 /// A change of the host, on its call's terms.
@@ -64,7 +66,7 @@ macro_rules! act {
 
 impl Subject<'_> {
     /// Does what is asked, if the role allows it.
-    pub fn carry_out(&self, call: &Call, role: Role) -> Result<String, Failure> {
+    pub fn carry_out(&self, call: &Call, role: Role) -> Result<Vec<u8>, Failure> {
         allowed(call, role)?;
         let host = self.host;
         if call.role() == Role::Owner {
@@ -116,7 +118,11 @@ impl Subject<'_> {
             Call::ConfigApply(call) => told(config::apply(&mut host.write(), call)?),
             Call::ConfigConfirm(_) => told(config::confirm(&mut host.write())?),
             Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
-            Call::MetricsGet(call) => Ok(metrics::metrics(&self.sections(), call)),
+            Call::MetricsGet(call) => Ok(reply_written(|text| {
+                let mut told = metrics::Writer::new(call, text);
+                self.each_section(&mut |section| told.add(&section));
+                told.end();
+            })),
             // The server does, for those who ask for another protocol.
             Call::CaptureStart(_) => Err(Failure::invalid(
                 "frames come as pcapng on the connection: call it with \"upgrade\"",
@@ -131,10 +137,19 @@ impl Subject<'_> {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let mut sections = self.host.read().counters();
-        sections.extend((self.besides)());
-        self.rises.look(&sections, Instant::now());
+        let mut sections = Vec::new();
+        self.each_section(&mut |section| sections.push(section));
         sections
+    }
+
+    fn each_section(&self, show: &mut dyn FnMut(Section)) {
+        let mut look = self.rises.look(Instant::now());
+        let mut shown = |section: Section| {
+            look.see(&section);
+            show(section);
+        };
+        self.host.read().each_section(&mut shown);
+        (self.besides)().into_iter().for_each(shown);
     }
 }
 
@@ -155,7 +170,7 @@ pub(super) fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
     })
 }
 
-fn done(result: Result<(), Error>) -> Result<String, Failure> {
+fn done(result: Result<(), Error>) -> Result<Vec<u8>, Failure> {
     result.map_err(|error| Failure::invalid(error.to_string()))?;
     told(Done {})
 }

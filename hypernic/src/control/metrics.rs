@@ -97,7 +97,6 @@ impl Layout {
             match value {
                 // Most are.
                 0 => text.push('0'),
-                // Writing to a String cannot fail.
                 value => _ = write!(text, "{value}"),
             }
         }
@@ -108,37 +107,76 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The JSON of [`control::Sections`].
-pub(super) fn metrics(sections: &[Section], call: &MetricsGet) -> String {
-    let things = among(call.things.as_ref());
-    let (names, zeros) = (among(call.names.as_ref()), among(call.zeros.as_ref()));
-    let mut layouts: Vec<Layout> = Vec::new();
-    let of_kind = |section: &&Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
-    let wanted = sections.iter().filter(of_kind);
-    let mut text = String::from("{\"sections\":[");
-    for (n, section) in wanted
-        .filter(|one| is_among(&things, &one.name))
-        .enumerate()
-    {
+/// Writes what is asked for as the JSON of [`control::Sections`].
+pub(super) struct Writer<'a> {
+    kind: Option<&'a str>,
+    things: Among<'a>,
+    names: Among<'a>,
+    zeros: Among<'a>,
+    layouts: Vec<Layout>,
+    /// The layout of the section before.
+    last: usize,
+    begun: bool,
+    text: &'a mut String,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(call: &'a MetricsGet, text: &'a mut String) -> Self {
+        text.push_str("{\"sections\":[");
+        Self {
+            kind: call.kind.as_deref(),
+            things: among(call.things.as_ref()),
+            names: among(call.names.as_ref()),
+            zeros: among(call.zeros.as_ref()),
+            layouts: Vec::new(),
+            last: 0,
+            begun: false,
+            text,
+        }
+    }
+
+    /// Writes a section, if it is asked for.
+    pub fn add(&mut self, section: &Section) {
+        let of_kind = self.kind.is_none_or(|kind| section.kind == kind);
+        if !of_kind || !is_among(&self.things, &section.name) {
+            return;
+        }
+        self.last = self.layout(section);
+        if std::mem::replace(&mut self.begun, true) {
+            self.text.push(',');
+        }
+        let (kind, name) = (section.kind, quoted(&section.name));
+        // Writing to a String cannot fail.
+        let _ = write!(
+            self.text,
+            "{{\"kind\":\"{kind}\",\"name\":{name},\"values\":{{"
+        );
+        self.layouts[self.last].write(section, self.text);
+        self.text.push_str("}}");
+    }
+
+    /// Which layout a section has.
+    fn layout(&mut self, section: &Section) -> usize {
+        let layouts = &mut self.layouts;
+        if layouts
+            .get(self.last)
+            .is_some_and(|layout| layout.is_of(section))
+        {
+            return self.last;
+        }
         let known = layouts.iter().position(|layout| layout.is_of(section));
-        let at = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             if layouts.len() == MOST_LAYOUTS {
                 layouts.clear();
             }
-            layouts.push(Layout::new(section, &names, &zeros));
+            layouts.push(Layout::new(section, &self.names, &self.zeros));
             layouts.len() - 1
-        });
-        let comma = if n == 0 { "" } else { "," };
-        let (kind, name) = (section.kind, quoted(&section.name));
-        let _ = write!(
-            text,
-            "{comma}{{\"kind\":\"{kind}\",\"name\":{name},\"values\":{{"
-        );
-        layouts[at].write(section, &mut text);
-        text.push_str("}}");
+        })
     }
-    text.push_str("]}");
-    text
+
+    pub fn end(self) {
+        self.text.push_str("]}");
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +196,10 @@ mod tests {
     }
 
     fn told(sections: &[Section], call: &MetricsGet) -> Vec<(String, String, Vec<(String, u64)>)> {
-        let text = metrics(sections, call);
+        let mut text = String::new();
+        let mut writer = Writer::new(call, &mut text);
+        sections.iter().for_each(|section| writer.add(section));
+        writer.end();
         let told: Sections = serde_json::from_str(&text).expect("the type of the reply");
         // As a client of this library would write it, too.
         assert_eq!(serde_json::to_string(&told).expect("JSON"), text);

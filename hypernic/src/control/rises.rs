@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::explain;
 use crate::report::Section;
@@ -42,25 +42,14 @@ impl Rises {
         }))
     }
 
-    /// Compares all counters with the look before.
-    pub fn look(&self, sections: &[Section], now: Instant) {
+    /// Begins a look: each counter is compared with the look before. Those that are not shown by its end are forgotten.
+    pub fn look(&self, now: Instant) -> Looking<'_> {
         let mut book = self.0.lock();
-        let after = std::mem::replace(&mut book.looked, now);
-        let mut old = std::mem::take(&mut book.of);
-        for section in sections {
-            for (name, value) in section.values.iter().filter(|(_, value)| *value > 0) {
-                let row = explain::find(section.kind, name);
-                if !row.is_some_and(|row| row.class.needs_cure()) {
-                    continue;
-                }
-                let key = (section.kind, section.name.clone(), *name);
-                let seen = old.remove(&key).filter(|seen| seen.value == *value);
-                let new = Seen {
-                    value: *value,
-                    rose: Rise { after, before: now },
-                };
-                book.of.insert(key, seen.unwrap_or(new));
-            }
+        Looking {
+            after: std::mem::replace(&mut book.looked, now),
+            now,
+            old: std::mem::take(&mut book.of),
+            book,
         }
     }
 
@@ -68,6 +57,37 @@ impl Rises {
     pub fn of(&self, kind: &'static str, name: &str, counter: &'static str) -> Option<Rise> {
         let key = (kind, name.to_owned(), counter);
         self.0.lock().of.get(&key).map(|seen| seen.rose)
+    }
+}
+
+/// A look at all counters.
+pub(super) struct Looking<'r> {
+    after: Instant,
+    now: Instant,
+    old: HashMap<Key, Seen>,
+    book: MutexGuard<'r, Book>,
+}
+
+impl Looking<'_> {
+    /// Compares those of one thing.
+    pub fn see(&mut self, section: &Section) {
+        for (name, value) in section.values.iter().filter(|(_, value)| *value > 0) {
+            let row = explain::find(section.kind, name);
+            if !row.is_some_and(|row| row.class.needs_cure()) {
+                continue;
+            }
+            let key = (section.kind, section.name.clone(), *name);
+            let seen = self.old.remove(&key).filter(|seen| seen.value == *value);
+            let rose = Rise {
+                after: self.after,
+                before: self.now,
+            };
+            let new = Seen {
+                value: *value,
+                rose,
+            };
+            self.book.of.insert(key, seen.unwrap_or(new));
+        }
     }
 }
 
@@ -88,7 +108,7 @@ mod tests {
                 name: "lan/a".into(),
                 values: vec![("drop_storm", storms), ("rx_frames", storms)],
             };
-            rises.look(&[section], at(seconds));
+            rises.look(at(seconds)).see(&section);
             rises.of("switch-port", "lan/a", "drop_storm")
         };
         let rise = |after, before| {
@@ -105,7 +125,7 @@ mod tests {
         assert_eq!(look(40, 2), rise(31, 40));
         // Frames that arrive are no loss, and what has gone is forgotten.
         assert_eq!(rises.of("switch-port", "lan/a", "rx_frames"), None);
-        rises.look(&[], at(50));
+        drop(rises.look(at(50)));
         assert_eq!(rises.of("switch-port", "lan/a", "drop_storm"), None);
     }
 }

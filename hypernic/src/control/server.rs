@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{Call, Failure, Method, Request, Role, Subscribe, refusal, reply_of};
+use control::{Call, Failure, Method, Request, Role, Subscribe, refusal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use parking_lot::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -265,7 +265,7 @@ impl Room {
             return Ok(());
         }
         let told = match result {
-            Ok(told) => reply_of(&told),
+            Ok(told) => told,
             Err(failure) => refusal(failure),
         };
         client.tell(told, Instant::now())
@@ -276,7 +276,7 @@ impl Room {
         request: &Request,
         caller: Caller,
         fds: Vec<OwnedFd>,
-    ) -> Result<String, Failure> {
+    ) -> Result<Vec<u8>, Failure> {
         let mut call = Call::parse(&request.method, request.parameters.clone())?;
         let mut handed = Handed::of(fds);
         handed.name(&mut call)?;

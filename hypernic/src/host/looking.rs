@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use guest_mem::RegionInfo;
@@ -10,11 +11,14 @@ use port::capture::Probe;
 use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
-use super::Host;
+use super::{Attached, Host};
 use crate::config::{HostConfig, NicConfig};
-use crate::nic::{PATIENCE, RunningNic};
+use crate::nic::{PATIENCE, RunningNic, Values};
 use crate::report::Section;
 use crate::spec::NicMac;
+
+/// NICs whose counters are kept at once while all are shown: few enough that the memory is used again and again.
+const ASKED_AT_ONCE: usize = 64;
 
 /// How a NIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,31 +157,24 @@ impl Host {
 
     /// All counters: workers, NICs, their ports, switch ports.
     pub fn counters(&self) -> Vec<Section> {
-        let mut sections = self.workers.counters();
-        // All are asked before the first is waited for: busy workers are waited for once.
-        let asked: Vec<_> = self.nics.values().map(|nic| nic.nic.ask()).collect();
+        let mut sections = Vec::new();
+        self.each_section(&mut |section| sections.push(section));
+        sections
+    }
+
+    /// Shows all counters, and keeps those of a few NICs at a time.
+    pub fn each_section(&self, show: &mut dyn FnMut(Section)) {
+        self.workers.counters().into_iter().for_each(&mut *show);
+        let nics: Vec<_> = self.nics.iter().collect();
         let until = Instant::now() + PATIENCE;
-        for ((name, attached), question) in self.nics.iter().zip(asked) {
-            let mut section = RunningNic::told(name, question, until);
-            let (worker, turns, work) = attached.nic.turns();
-            let of_worker = [
-                ("worker", worker as u64),
-                ("turns", turns),
-                ("work_ns", work),
-            ];
-            section.values.extend(of_worker);
-            sections.push(section);
-            if let Some((port, counters)) = &attached.port {
-                sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
-            }
-            if let Some(inlet) = &attached.inlet {
-                let counters = inlet.counters();
-                sections.push(Section::of("inlet", name.clone(), &*counters));
-            }
-            if let Some(capture) = attached.capture.counters() {
-                sections.push(Section::of("capture", name.clone(), &*capture));
+        for some in nics.chunks(ASKED_AT_ONCE) {
+            // All are asked before the first is waited for: busy workers are waited for once.
+            let asked: Vec<_> = some.iter().map(|(_, nic)| nic.nic.ask()).collect();
+            for ((name, attached), question) in some.iter().zip(asked) {
+                attached.each_section(name, question, until, show);
             }
         }
+        let mut sections = Vec::new();
         sections.extend(self.tenants.sections());
         for (name, (chip, _)) in &self.chips {
             chip.counters(name, &mut sections);
@@ -185,6 +182,36 @@ impl Host {
         for running in self.switches.values() {
             running.counters(&mut sections);
         }
-        sections
+        sections.into_iter().for_each(show);
+    }
+}
+
+impl Attached {
+    /// Shows its counters, which its worker was asked for and may tell until then, and those of its port and what is beside that.
+    fn each_section(
+        &self,
+        name: &str,
+        question: Option<mpsc::Receiver<Values>>,
+        until: Instant,
+        show: &mut dyn FnMut(Section),
+    ) {
+        let mut section = RunningNic::told(name, question, until);
+        let (worker, turns, work) = self.nic.turns();
+        let of_worker = [
+            ("worker", worker as u64),
+            ("turns", turns),
+            ("work_ns", work),
+        ];
+        section.values.extend(of_worker);
+        show(section);
+        if let Some((port, counters)) = &self.port {
+            show(Section::of("port", format!("{name}/{port}"), &**counters));
+        }
+        if let Some(inlet) = &self.inlet {
+            show(Section::of("inlet", name, &*inlet.counters()));
+        }
+        if let Some(capture) = self.capture.counters() {
+            show(Section::of("capture", name, &*capture));
+        }
     }
 }

@@ -7,6 +7,7 @@ use vfio_user::HoldError;
 
 use super::refusal::HoldRefusal;
 use super::{NicBody, RunningNic};
+use crate::worker::Served;
 
 impl RunningNic {
     /// No worker has it: it waits for what becomes of a move.

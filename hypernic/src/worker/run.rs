@@ -18,7 +18,8 @@ use super::doorbell_poller::DoorbellPoller;
 use super::had::{self, Had};
 use super::spent::MOST;
 use super::task::{
-    ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
+    ARRIVED, Counters, LEAVES, LOOK, Member, NEWS, QUESTION, Served, TRIED, Turn, WorkerHandle,
+    fewest,
 };
 use super::turns::Turns;
 use crate::busy_poll::BusyPollBackoff;
@@ -256,7 +257,7 @@ impl Worker {
         if member.0.home.load(Ordering::Acquire) != self.at {
             // It has moved since its timer was set.
             member.0.call(0);
-        } else if member.0.wake_flags.claim() {
+        } else if member.0.wake_flags.raise(NEWS) {
             self.count(|c| &c.active);
             self.active.push(member, self.now);
         }
@@ -287,17 +288,29 @@ impl Worker {
                 if let Some(mark) = &self.mark {
                     mark.begin(member.0.kept);
                 }
+                let unfinished = member.0.unfinished.load(Ordering::Relaxed);
+                let only_asked = calls == QUESTION && !due && !unfinished;
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();
                     }
+                    if calls & QUESTION != 0 {
+                        body.answer();
+                    }
+                    if only_asked {
+                        return Turn::default();
+                    }
+                    let calls = calls & !(QUESTION | NEWS);
                     frame::turn::at(self.now, || body.turn(calls))
                 }));
                 if let Some(mark) = &self.mark {
                     mark.end();
                 }
                 match done {
-                    Ok(done) => turn = done,
+                    Ok(done) => {
+                        member.0.unfinished.store(done.more, Ordering::Relaxed);
+                        turn = done;
+                    }
                     Err(_) => {
                         let body = slot.take();
                         drop(slot);

@@ -32,6 +32,10 @@ pub(crate) const LOOK: u32 = 1 << 2;
 pub(crate) const TRIED: u32 = 1 << 3;
 /// Others want a turn too: what its own will touch is in no cache.
 pub(crate) const OTHERS: u32 = 1 << 4;
+/// Called with a question, which changes nothing.
+pub(crate) const QUESTION: u32 = 1 << 5;
+/// Something came for it that is no call: an event, its time, a doorbell in memory.
+pub(super) const NEWS: u32 = 1 << 7;
 /// New at this worker.
 pub(super) const ARRIVED: u32 = 1 << 8;
 /// To be given back to its owner.
@@ -72,6 +76,8 @@ pub(crate) trait Served: Any + Send {
     fn leave(&mut self) -> Option<Left> {
         None
     }
+    /// Answers what it was asked, and does nothing else.
+    fn answer(&mut self) {}
     /// Does a bounded piece of what there is to do, and never waits. `calls` is what it was called
     /// for since its last turn.
     fn turn(&mut self, calls: u32) -> Turn;
@@ -87,6 +93,8 @@ pub(crate) struct Task {
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
     pub(super) long_turns: LongTurns,
+    /// Its last turn left something to do. Only the thread that holds the task writes it.
+    pub(super) unfinished: AtomicBool,
     /// How many turns it had, and how long those were in which there was something to do, in nanoseconds. Only the
     /// thread that holds the task writes them.
     pub(super) turns: AtomicU64,
@@ -347,6 +355,7 @@ pub(super) fn task(
         timer: TaskTimer::new(id),
         spent: Spent::default(),
         long_turns: LongTurns::default(),
+        unfinished: AtomicBool::new(false),
         turns: AtomicU64::new(0),
         work: AtomicU64::new(0),
         kept: keeper::current().and_then(|page| page.nic(name)),

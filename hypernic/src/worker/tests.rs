@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use vfio_user::EventSet;
 
 use super::run::{FIRST_ID, Worker};
-use super::{Served, Task, Turn, WOKEN, WorkerHandle, Workers, task};
+use super::{QUESTION, Served, Task, Turn, WOKEN, WorkerHandle, Workers, task};
 use crate::time::MonotonicClock;
 
 /// How long a turn takes, in nanoseconds, unless a test says otherwise.
@@ -27,6 +27,7 @@ struct Script {
     /// Pieces of work left; one a turn.
     work: AtomicU64,
     panics: AtomicU64,
+    answers: AtomicU64,
     /// How long a turn takes.
     cost: AtomicU64,
     /// Another thread calls it during its next turn, in which it finds nothing to do.
@@ -70,6 +71,9 @@ impl Served for Fake {
     fn tick(&mut self) {
         self.script.ticks.fetch_add(1, Ordering::Relaxed);
     }
+    fn answer(&mut self) {
+        self.script.answers.fetch_add(1, Ordering::Relaxed);
+    }
     fn turn(&mut self, _calls: u32) -> Turn {
         self.script.turns.fetch_add(1, Ordering::Relaxed);
         let cost = self.script.cost.load(Ordering::Relaxed);
@@ -105,6 +109,7 @@ fn fake(clock: &Arc<Time>) -> (Arc<Script>, Box<dyn Served>) {
         fd: eventfd(0, flags).expect("eventfd"),
         turns: AtomicU64::default(),
         ticks: AtomicU64::default(),
+        answers: AtomicU64::default(),
         work: AtomicU64::default(),
         panics: AtomicU64::default(),
         cost: AtomicU64::new(TURN),
@@ -469,4 +474,55 @@ fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
     std::thread::sleep(Duration::from_millis(80));
     assert_eq!(script.ticks.load(Ordering::Relaxed), 49, "called off");
     assert!(task.stop().is_some());
+}
+
+/// A look at a thousand idle NICs costs each an answer and no turn; it keeps nothing else from being done.
+#[test]
+fn a_question_is_no_turn_and_hides_nothing_else_that_came() {
+    let mut bench = Bench::new(2);
+    let (task, script) = bench.tasks[0].clone();
+    let seen =
+        || [&script.answers, &script.turns, &script.ticks].map(|n| n.load(Ordering::Relaxed));
+    task.call(QUESTION);
+    while bench.worker.step() {}
+    assert_eq!(seen(), [1, 0, 0]);
+    // A call.
+    task.call(QUESTION);
+    bench.work(0, 1);
+    while bench.worker.step() {}
+    assert_eq!(seen(), [2, 1, 0]);
+    // What a turn has left to do.
+    bench.work(0, 3);
+    while bench.worker.step() {
+        task.call(QUESTION);
+        if seen()[1] == 4 {
+            break;
+        }
+    }
+    while bench.worker.step() {}
+    assert_eq!((seen()[1], script.work.load(Ordering::Relaxed)), (4, 0));
+    let answers = seen()[0];
+    // Its time.
+    task.arm(Some(bench.clock.now() + 5));
+    bench.clock.now.fetch_add(10, Ordering::Relaxed);
+    task.call(QUESTION);
+    bench.work(0, 0);
+    while bench.worker.step() {}
+    assert_eq!(seen()[2], 1);
+    // A time, and nothing that calls it.
+    task.arm(Some(bench.clock.now() + 5));
+    bench.clock.now.fetch_add(10, Ordering::Relaxed);
+    let turns = seen()[1];
+    task.call(QUESTION);
+    while bench.worker.step() {}
+    assert_eq!((seen()[2], seen()[1] > turns), (2, true));
+    assert!(seen()[0] >= answers + 2);
+    // An event, which was seen before the question came.
+    rustix::io::write(&script.fd, &1u64.to_ne_bytes()).expect("write");
+    bench.clock.now.fetch_add(1_000_000, Ordering::Relaxed);
+    assert!(bench.worker.stay_awake(LONG));
+    let turns = seen()[1];
+    task.call(QUESTION);
+    while bench.worker.step() {}
+    assert!(seen()[1] > turns);
 }
