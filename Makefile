@@ -56,7 +56,7 @@ demo: build ## two real Linux guests on one hypernic: addresses, ping, TCP, a fi
 test: ## everything CI runs: lint, then all tests (real guests included)
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
-	$(CARGO) build $(PROGRAMS)
+	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick

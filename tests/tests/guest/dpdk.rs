@@ -514,12 +514,14 @@ fn testpmd_sends_receives_and_swaps_and_no_frame_is_lost() {
 }
 
 #[test]
-fn testpmds_igb_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
+#[ignore = "long: make test-long"]
+fn long_testpmds_igb_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
     a_little(Device::Nic("82576"));
 }
 
 #[test]
-fn testpmds_igb_vf_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
+#[ignore = "long: make test-long"]
+fn long_testpmds_igb_vf_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
     a_little(Device::Vf);
 }
 

@@ -362,7 +362,8 @@ fn long_every_offload_of_a_vf_on_and_off_moves_every_byte() {
 
 /// With the tail registers in memory the stock driver goes on as it does, and all it writes besides is its interrupts'.
 #[test]
-fn the_stock_vf_driver_rings_doorbells_in_memory() {
+#[ignore = "long: make test-long"]
+fn long_the_stock_vf_driver_rings_doorbells_in_memory() {
     let wiring = Wiring {
         lines: "doorbell = \"page\"",
         ..Wiring::one(Card::IgbVf)

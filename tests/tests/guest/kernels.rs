@@ -40,7 +40,8 @@ fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
 }
 
 #[test]
-fn linux_6_1_does_the_basics_and_passes_its_self_test() {
+#[ignore = "long: make test-long"]
+fn long_linux_6_1_does_the_basics_and_passes_its_self_test() {
     the_basics(Kernel::Oldest, |version| version == (6, 1));
 }
 

@@ -182,7 +182,8 @@ fn the_patched_driver_works_with_every_combination_and_writes_fewer_tails() {
 }
 
 #[test]
-fn the_patched_r8169_works_with_every_combination_and_calls_less() {
+#[ignore = "long: make test-long"]
+fn long_the_patched_r8169_works_with_every_combination_and_calls_less() {
     every_combination(Card::R8169, Kernel::Stable, 5000);
 }
 

@@ -46,7 +46,8 @@ fn an_82545em_is_a_64_bit_pci_x_device() {
 }
 
 #[test]
-fn an_82544gc_is_a_32_bit_pci_device() {
+#[ignore = "long: make test-long"]
+fn long_an_82544gc_is_a_32_bit_pci_device() {
     let log = boot("82544gc", "0x100c");
     assert!(log.contains("(PCI:33MHz:32-bit)"), "{log}");
 }

@@ -234,7 +234,8 @@ fn pairs_of_queues_serve_as_many_processors_of_a_guest() {
 }
 
 #[test]
-fn ethtool_sets_how_often_a_virtio_net_interrupts() {
+#[ignore = "long: make test-long"]
+fn long_ethtool_sets_how_often_a_virtio_net_interrupts() {
     let lab = lab();
     // What it does without being asked is measured, and not the operator's moderation.
     let (daemon, guest, link) = boot_with(&lab, &["--moderation", "guest"], 1);

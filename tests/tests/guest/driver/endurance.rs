@@ -8,10 +8,10 @@ use rig::{GuestConfig, Kernel};
 
 on_every_kernel! {
     down_and_up_and_driver_reloads_under_traffic,
-    the_self_test_passes_while_frames_keep_coming,
 }
 
 long_on_every_kernel! {
+    the_self_test_passes_while_frames_keep_coming,
     a_random_walk_through_all_settings,
     down_and_up_a_hundred_times_under_traffic,
     the_driver_out_and_in_twenty_times_under_traffic,

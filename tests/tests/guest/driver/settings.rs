@@ -9,12 +9,12 @@ use rig::{GuestConfig, Kernel};
 on_every_kernel! {
     frames_of_any_length_up_to_the_longest_mtu_go_both_ways,
     rings_and_pause_settings_move_every_byte,
-    interrupt_rates_move_every_byte,
     coalescing_settings_move_every_byte,
-    speeds_are_negotiated_and_forced,
 }
 
 long_on_every_kernel! {
+    speeds_are_negotiated_and_forced,
+    interrupt_rates_move_every_byte,
     every_mtu_around_every_buffer_size,
     rings_of_every_size,
     interrupt_rates_of_every_kind,

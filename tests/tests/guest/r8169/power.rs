@@ -54,7 +54,8 @@ fn until_woken(wired: &Wired, show: impl Fn()) -> bool {
 }
 
 #[test]
-fn it_suspends_and_resumes_and_a_magic_packet_wakes_if_it_was_asked_for() {
+#[ignore = "long: make test-long"]
+fn long_it_suspends_and_resumes_and_a_magic_packet_wakes_if_it_was_asked_for() {
     suspends_and_wakes(Kernel::Stable);
 }
 

@@ -25,13 +25,15 @@ fn each_offload_moves_every_byte_of_ipv4_and_ipv6() {
 }
 
 #[test]
-fn each_offload_moves_every_byte_of_ipv4_and_ipv6_on_an_rtl8168h() {
+#[ignore = "long: make test-long"]
+fn long_each_offload_moves_every_byte_of_ipv4_and_ipv6_on_an_rtl8168h() {
     each_offload(Card::R8168H, Kernel::Stable);
 }
 
 /// Large packets of each family go by themselves, and none when both are off.
 #[test]
-fn ipv6_is_segmented_by_the_nic_as_ipv4_is() {
+#[ignore = "long: make test-long"]
+fn long_ipv6_is_segmented_by_the_nic_as_ipv4_is() {
     for card in [Card::R8169, Card::R8168H] {
         let wired = wired(card, Kernel::Stable);
         let large = |address: &str| {
