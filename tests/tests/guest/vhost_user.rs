@@ -11,6 +11,7 @@ use std::time::Duration;
 use hypernic_tests::guests::{self, Direction, GATEWAY};
 use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, mac};
 use rig::{GuestConfig, Netdev, Nic};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 fn lab(guests: usize) -> Lab {
@@ -208,15 +209,12 @@ ip -n a addr add 10.7.0.1/24 dev eth0; ip -n b addr add 10.7.0.2/24 dev eth0
 ip -n a link set eth0 up; ip -n b link set eth0 up
 "#;
 
-#[test]
-fn a_guest_goes_on_after_its_daemon_was_killed_and_no_packet_comes_twice() {
-    let lab = lab(1);
-    let nics = [("n0", "virtio-net", true), ("n1", "virtio-net", true)];
-    let toml = switch(&lab, &nics);
-    let mut daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+/// Streams and numbered packets between two NICs of a guest while what serves them dies again and again. Returns what ping says of
+/// packets that came twice.
+fn goes_on_over(lab: &Lab, daemon: &mut Daemon, deaths: usize, die: impl Fn(&mut Daemon)) -> usize {
     let guest = lab
         .rig
-        .start(config(&lab, "lasting", &["n0", "n1"], &[]))
+        .start(config(lab, "lasting", &["n0", "n1"], &[]))
         .unwrap();
     let script = APART
         .replace("MAC0", &mac("n0"))
@@ -230,19 +228,16 @@ fn a_guest_goes_on_after_its_daemon_was_killed_and_no_packet_comes_twice() {
             LONG,
         )
         .unwrap();
-    // Numbered packets, and streams without a pause, across four daemons.
     guest
         .run(
-            "ip netns exec a ping -i 0.02 -c 3000 10.7.0.2 >/tmp/pings 2>&1 </dev/null &
+            "ip netns exec a ping -i 0.02 -c 60000 10.7.0.2 >/tmp/pings 2>&1 </dev/null &
              ip netns exec a sh -c 'while [ ! -f /tmp/stop ]; do wget -q -O /tmp/got http://10.7.0.2/sent &&
              cmp /tmp/sent /tmp/got && echo good || echo bad; done' >/tmp/rounds 2>&1 </dev/null &",
         )
         .unwrap();
-    for _ in 0..3 {
+    for _ in 0..deaths {
         std::thread::sleep(Duration::from_millis(1500));
-        daemon.kill();
-        drop(daemon);
-        daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+        die(daemon);
         daemon
             .wait_counters("frames cross again", |c| {
                 c.nic("n0", "rx_frames") > 100 && c.nic("n1", "rx_frames") > 100
@@ -259,13 +254,43 @@ fn a_guest_goes_on_after_its_daemon_was_killed_and_no_packet_comes_twice() {
     let pings = guest.run("cat /tmp/pings").unwrap();
     let summary = pings.lines().rev().take(3).collect::<Vec<_>>().join("\n");
     println!("{summary}");
-    assert!(
-        !pings.contains("DUP!") && !summary.contains("duplicates"),
-        "a packet came twice: {summary}"
-    );
     let counters = daemon.counters().unwrap();
     println!("{counters}");
     is_blameless(&counters, "n0");
     is_blameless(&counters, "n1");
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+    pings.matches("DUP!").count()
+}
+
+const LASTING: [(&str, &str, bool); 2] = [("n0", "virtio-net", true), ("n1", "virtio-net", true)];
+
+#[test]
+fn a_guest_goes_on_after_its_daemon_was_killed_and_no_packet_comes_twice() {
+    let lab = lab(1);
+    let toml = switch(&lab, &LASTING);
+    let mut daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+    let twice = goes_on_over(&lab, &mut daemon, 3, |daemon| {
+        daemon.kill();
+        *daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+    });
+    assert_eq!(twice, 0, "packets came twice");
+}
+
+/// The next worker finds the rings as they are. A frame can come twice that was under way in the turn in which a worker died: of
+/// pings, which go one by one, the question or the answer.
+#[test]
+#[ignore = "long: make test-long"]
+fn long_a_guest_goes_on_with_each_next_worker_of_a_keeper() {
+    const DEATHS: usize = 20;
+    let lab = lab(1);
+    let toml = format!("keeper = true\n{}", switch(&lab, &LASTING));
+    let file = lab.path("host.toml");
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().env("HYPERNIC_TEST_LIFE_MS", "0");
+    let mut daemon = launch.arg("serve").arg(&file).start().unwrap();
+    let twice = goes_on_over(&lab, &mut daemon, DEATHS, |daemon| {
+        let unserved = daemon.end_worker(Signal::KILL).unwrap();
+        println!("unserved for {unserved:?}");
+    });
+    assert!(twice <= 2 * DEATHS, "{twice} packets came twice");
 }
