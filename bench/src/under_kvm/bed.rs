@@ -155,8 +155,8 @@ impl Bed {
         let guest = &self.host.guest;
         let mut told = 0;
         while Instant::now() < deadline {
-            let said =
-                guest.sh("grep -aE 'ROUND|INNER' /run/console; kill -0 $(cat /run/vmm.pid)")?;
+            let look = "grep -aE 'ROUND|INNER' /run/console; kill -0 $(cat /run/vmm.pid)";
+            let said = guest.sh_within(look, MOMENT)?;
             let done = said.text.matches("ROUND").count();
             (told..done).for_each(&mut tell);
             told = done.max(told);
@@ -167,7 +167,7 @@ impl Bed {
                 break;
             }
             // The host has better to do than to answer.
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(Duration::from_secs(5));
         }
         let all = "tail -n 5 /run/hypernic.log /run/job*.out; tail -n 30 /run/console";
         Err(Error::tool("the inner guest", &guest.sh(all)?.text))

@@ -24,6 +24,8 @@ const STAYS: Nanos = 60_000_000_000;
 pub(super) struct LongTurns {
     /// When the last one ended, if there was one.
     last: AtomicU64,
+    /// Turns since then.
+    turns: AtomicU64,
 }
 
 impl LongTurns {
@@ -33,10 +35,16 @@ impl LongTurns {
     }
 
     /// For a turn that begins: what its thread has had so far, if that is to be known.
+    ///
+    /// To ask costs more than most turns, and the host of a virtual machine may take a processor away for long at any time. So
+    /// the first turn after a long one is looked at, the second, the fourth and so on: a task that waits in each of them is found
+    /// at once, one that waits in a few soon, and one that does not wait is served as fast as ever.
     #[inline]
     pub(super) fn before(&self, now: Nanos) -> Option<Had> {
         self.since(now).filter(|since| *since < WATCHED)?;
-        had()
+        let turn = self.turns.load(Ordering::Relaxed) + 1;
+        self.turns.store(turn, Ordering::Relaxed);
+        turn.is_power_of_two().then(had).flatten()
     }
 
     /// A turn took so long, and another thread had the processor for so long of it. `true`: as in one not long before, its thread
@@ -54,6 +62,7 @@ impl LongTurns {
             return false;
         }
         self.last.store(now.max(1), Ordering::Relaxed);
+        self.turns.store(0, Ordering::Relaxed);
         // The kernel brings what a running thread has had up to date when it yields; from before the turn it says too
         // little at most, so that the thread seems to have waited less than it has.
         std::thread::yield_now();
@@ -74,6 +83,20 @@ impl LongTurns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_turns_after_a_long_one_few_are_looked_at() {
+        let turns = LongTurns::default();
+        let looked = || {
+            let all = 1..=1000;
+            all.filter(|_| turns.before(LONG).is_some())
+                .collect::<Vec<u64>>()
+        };
+        for _ in 0..2 {
+            assert!(!turns.after(LONG, 0, (LONG, None)));
+            assert_eq!(looked(), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+        }
+    }
 
     #[test]
     fn only_waiting_in_a_second_long_turn_counts() {
