@@ -195,7 +195,10 @@ mod tests {
         }
     }
 
-    fn told(sections: &[Section], call: &MetricsGet) -> Vec<(String, String, Vec<(String, u64)>)> {
+    /// Kind, name, counters.
+    type One = (String, String, Vec<(String, u64)>);
+
+    fn told(sections: &[Section], call: &MetricsGet) -> Vec<One> {
         let mut text = String::new();
         let mut writer = Writer::new(call, &mut text);
         sections.iter().for_each(|section| writer.add(section));
@@ -207,7 +210,7 @@ mod tests {
         told.sections.into_iter().map(one).collect()
     }
 
-    fn is(kind: &str, name: &str, values: &[(&str, u64)]) -> (String, String, Vec<(String, u64)>) {
+    fn is(kind: &str, name: &str, values: &[(&str, u64)]) -> One {
         let values: BTreeMap<_, _> = values.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
         (kind.into(), name.into(), values.into_iter().collect())
     }
