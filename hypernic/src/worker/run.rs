@@ -18,8 +18,8 @@ use super::doorbell_poller::DoorbellPoller;
 use super::had::{self, Had};
 use super::spent::MOST;
 use super::task::{
-    ARRIVED, Counters, LEAVES, LOOK, Member, NEWS, QUESTION, Served, TRIED, Turn, WorkerHandle,
-    fewest,
+    ARRIVED, Counters, LEAVES, LOOK, Member, NEWS, OTHERS, QUESTION, Served, TRIED, Turn,
+    WorkerHandle, fewest,
 };
 use super::turns::Turns;
 use crate::busy_poll::BusyPollBackoff;
@@ -289,7 +289,7 @@ impl Worker {
                     mark.begin(member.0.kept);
                 }
                 let unfinished = member.0.unfinished.load(Ordering::Relaxed);
-                let only_asked = calls == QUESTION && !due && !unfinished;
+                let only_asked = calls & !OTHERS == QUESTION && !due && !unfinished;
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();

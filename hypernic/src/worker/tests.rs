@@ -486,11 +486,20 @@ fn a_question_is_no_turn_and_hides_nothing_else_that_came() {
     task.call(QUESTION);
     while bench.worker.step() {}
     assert_eq!(seen(), [1, 0, 0]);
+    // Others want a turn, too.
+    let (other, of_other) = bench.tasks[1].clone();
+    for asked in [&task, &other] {
+        asked.call(QUESTION);
+    }
+    while bench.worker.step() {}
+    assert_eq!(seen(), [2, 0, 0]);
+    let answers = of_other.answers.load(Ordering::Relaxed);
+    assert_eq!((answers, bench.turns(1)), (1, 0));
     // A call.
     task.call(QUESTION);
     bench.work(0, 1);
     while bench.worker.step() {}
-    assert_eq!(seen(), [2, 1, 0]);
+    assert_eq!(seen(), [3, 1, 0]);
     // What a turn has left to do.
     bench.work(0, 3);
     while bench.worker.step() {
