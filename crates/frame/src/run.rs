@@ -106,6 +106,18 @@ impl<'r> Run<'r> {
         }
     }
 
+    /// At most `most` of them, from number `from` on, which there is.
+    #[inline]
+    pub fn part(&self, from: usize, most: usize) -> Run<'r> {
+        let end = self.count().min(from + most);
+        Run {
+            at: &self.at[from..end],
+            heads: &self.heads[from..end],
+            lens: self.lens.map(|lens| &lens[from..end]),
+            ..*self
+        }
+    }
+
     /// How the first begins: the header of all.
     #[inline]
     pub fn head(&self) -> Head {
@@ -246,6 +258,9 @@ mod tests {
             (60, 140, 140)
         );
         assert_eq!(mixed.to_vec(1).expect("two frames").len(), 80);
+        let part = mixed.part(1, 9);
+        assert_eq!((part.count(), part.lens()), (1, Some(&lens[1..])));
+        assert_eq!(part.to_vec(0), mixed.to_vec(1));
         let alike = Run::of_lengths(from, (&[0x100, 0x200], &[60, 60]), &heads);
         assert_eq!(alike.map(|run| run.lens()), Some(None));
         assert!(Run::of_lengths(from, (&[0x100], &[59]), &heads).is_none());

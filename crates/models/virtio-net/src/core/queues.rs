@@ -58,14 +58,18 @@ pub struct TxQueues {
     pub discarded: u32,
 }
 
-/// Storage for packets that are alike.
+/// Storage for packets that go the short way.
 pub struct Alike {
     /// Their buffers.
     pub ones: Box<[One]>,
     /// Where their frames are.
     pub at: Box<[u64]>,
+    /// Their lengths, where they differ.
+    pub lens: Box<[u16]>,
     /// How these begin.
     pub heads: Box<[Head]>,
+    /// The last ones differed, so the next are taken for such at once.
+    pub mixed: bool,
 }
 
 impl Default for Alike {
@@ -73,7 +77,9 @@ impl Default for Alike {
         Self {
             ones: vec![One::default(); MAX_BATCH].into(),
             at: vec![0; MAX_BATCH].into(),
+            lens: vec![0; MAX_BATCH].into(),
             heads: vec![Head::default(); MAX_BATCH].into(),
+            mixed: false,
         }
     }
 }

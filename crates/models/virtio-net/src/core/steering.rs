@@ -114,13 +114,26 @@ impl Steering {
     /// The pair of a frame, of so many that are used, and its hash if it is to be reported.
     #[inline]
     pub fn place(&self, frame: &Frame<'_>, pairs: usize, report: bool) -> (usize, Hashed) {
+        let far = |to: &mut [u8]| frame.copy_to(0, to);
+        self.place_by((frame.head(), frame.len()), far, pairs, report)
+    }
+
+    /// The same of a frame of `len` bytes that begins with `head`; `far` copies more of it.
+    #[inline]
+    pub fn place_by(
+        &self,
+        (head, len): (&[u8], usize),
+        far: impl FnOnce(&mut [u8]) -> usize,
+        pairs: usize,
+        report: bool,
+    ) -> (usize, Hashed) {
         let hashed = if report || self.is_spread() {
-            self.hash(frame)
+            self.hash((head, len), far)
         } else {
             None
         };
         let to = match &self.rss.spread {
-            None => pair(frame.head(), pairs),
+            None => pair(head, pairs),
             Some(spread) => {
                 let last = spread.table.len() - 1;
                 let entry = hashed.map(|hashed| spread.table[hashed.value as usize & last]);
@@ -131,13 +144,16 @@ impl Steering {
     }
 
     /// The hash of a frame; `None` if no type that is on is of its kind.
-    fn hash(&self, frame: &Frame<'_>) -> Option<Hashed> {
+    fn hash(
+        &self,
+        (head, whole): (&[u8], usize),
+        far: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Option<Hashed> {
         let by_key = self.by_key.as_ref()?;
         let types = self.rss.types;
-        let head = frame.head();
         if let Some(packet) = head
             .first_chunk()
-            .and_then(|head| SimpleV4::of(head, frame.len()))
+            .and_then(|head| SimpleV4::of(head, whole))
         {
             let (of_l4, report) = match packet.kind {
                 L4Kind::Tcp => (hash::TCP4, hash::report::TCP4),
@@ -155,13 +171,13 @@ impl Steering {
         }
         let layers = Layers::parse(head)?;
         layers.l3?;
-        if layers.l4.is_some() || head.len() == frame.len() {
+        if layers.l4.is_some() || head.len() == whole {
             return hash_of(by_key, types, head, &layers);
         }
         // Behind extension headers.
-        let mut far = [0; FAR];
-        let len = frame.copy_to(0, &mut far);
-        hash_of(by_key, types, &far[..len], &Layers::parse(&far[..len])?)
+        let mut more = [0; FAR];
+        let len = far(&mut more);
+        hash_of(by_key, types, &more[..len], &Layers::parse(&more[..len])?)
     }
 }
 

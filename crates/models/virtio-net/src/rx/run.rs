@@ -1,6 +1,8 @@
 //! The short way: frames that are alike, and segments of a large one, each into one buffer behind a header that all of
 //! them have.
 
+mod spread;
+
 use datapath::counters::count_alone;
 use frame::{Cut, Run, work};
 use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
@@ -25,8 +27,8 @@ const AHEAD: usize = 64;
 /// What decides how frames are received: the pair, and the hash if it is reported. `None`: not in the short way.
 type Way = Option<(usize, Option<Hashed>)>;
 
-/// Frames in their buffers.
-#[derive(Default)]
+/// Frames in the buffers of a pair.
+#[derive(Clone, Copy, Default)]
 struct Filled {
     frames: u64,
     bytes: u64,
@@ -38,26 +40,29 @@ struct Filled {
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
     let header = run.header();
     let [dst @ .., _, _, _, _, _, _, _, _] = header;
-    let way = |station: &Station, steering: &Steering| {
+    take_all(device, env, |view, queues| {
         // What filters VLANs looks behind it.
         let vlans = device.has(feature::CTRL_VLAN) && header[12..] == [0x81, 0];
+        let station = &queues.station;
         if !filter::wants(station, dst) || vlans && !station.promisc {
             return None;
         }
         let report = device.has(feature::HASH_REPORT);
-        let pair = steering.plain(&header, device.pairs(), report)?;
-        Some((pair, report.then(Hashed::default)))
-    };
-    let fill = |view: &View<'_>, ring: &mut Ring, hashed, filled: &mut Filled| {
-        fill_run(view, ring, run, &Front::plain(hashed), filled)
-    };
-    take_all(device, env, way, fill)
+        let Some(pair) = queues.steering.plain(&header, device.pairs(), report) else {
+            return spread::deliver(device, env, (view, queues), run);
+        };
+        let hashed = report.then(Hashed::default);
+        let fill = |view: &View<'_>, ring: &mut Ring, filled: &mut Filled| {
+            fill_run(view, ring, run, &Front::plain(hashed), filled)
+        };
+        one_pair(device, env, (view, queues), pair, fill)
+    })
 }
 
 /// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
 pub fn deliver_cut(device: &Device, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
     let frame = cut.frame();
-    let way = |station: &Station, steering: &Steering| {
+    let way = |station: &Station, steering: &Steering| -> Way {
         if !filter::accepts(station, device.has(feature::CTRL_VLAN), frame) {
             return None;
         }
@@ -66,91 +71,134 @@ pub fn deliver_cut(device: &Device, env: &Env, cut: &Cut<'_>, from: usize) -> Op
         let (pair, hashed) = steering.place(frame, device.pairs(), report);
         Some((pair, report.then_some(hashed)))
     };
-    let fill = |view: &View<'_>, ring: &mut Ring, hashed, filled: &mut Filled| {
-        let summed = device.offloads() & feature::GUEST_CSUM != 0;
-        let csum = frame.notes().csum.filter(|_| summed);
-        let front = Front::of_segment(hashed, csum);
-        fill_cut(view, ring, (cut, from), (&front, summed), filled)
-    };
-    take_all(device, env, way, fill)
+    take_all(device, env, |view, queues| {
+        let (pair, hashed) = way(&queues.station, &queues.steering)?;
+        let fill = |view: &View<'_>, ring: &mut Ring, filled: &mut Filled| {
+            let summed = device.offloads() & feature::GUEST_CSUM != 0;
+            let csum = frame.notes().csum.filter(|_| summed);
+            let front = Front::of_segment(hashed, csum);
+            fill_cut(view, ring, (cut, from), (&front, summed), filled)
+        };
+        one_pair(device, env, (view, queues), pair, fill)
+    })
 }
 
-/// Takes frames as `way` and `fill` say, and calls the driver.
+/// What became of frames that were offered.
+#[derive(Default)]
+struct Taken {
+    /// So many were taken.
+    frames: usize,
+    /// The pairs whose drivers are to be called, a bit for each.
+    calls: u32,
+    /// Why a ring is broken.
+    broken: Option<Broken>,
+}
+
+impl Taken {
+    /// A pair has taken frames, unless its ring is broken: shows them to its driver, and counts them.
+    #[inline(always)]
+    fn settle(
+        &mut self,
+        (device, env): (&Device, &Env),
+        (view, queues): (&View<'_>, &mut RxQueues),
+        (pair, filled): (usize, Filled),
+        result: Result<(), Broken>,
+    ) {
+        let Some(ring) = &mut queues.rings[pair] else {
+            return;
+        };
+        let calls = &mut queues.calls;
+        let shown = result.and_then(|()| {
+            if filled.frames == 0 {
+                return Ok(false);
+            }
+            ring.no_kick(view)?;
+            calls.publish(pair, ring, view, &*env.clock)
+        });
+        if filled.frames > 0 {
+            queues.full_since[pair] = None;
+            count_alone(&device.counters.rx_frames, filled.frames);
+            count_alone(&device.counters.rx_bytes, filled.bytes);
+            let stats = &mut queues.stats[pair];
+            stats.packets += filled.frames;
+            stats.bytes += filled.bytes;
+            stats.needs_csum += filled.needs_csum;
+        }
+        self.frames += filled.frames as usize;
+        match shown {
+            Ok(call) => self.calls |= u32::from(call) << pair,
+            Err(why) => {
+                queues.rings[pair] = None;
+                self.broken = Some(why);
+            }
+        }
+    }
+}
+
+/// Takes frames as `fill` says, and calls the drivers.
 fn take_all(
     device: &Device,
     env: &Env,
-    way: impl FnOnce(&Station, &Steering) -> Way,
-    fill: impl FnOnce(&View<'_>, &mut Ring, Option<Hashed>, &mut Filled) -> Result<(), Broken>,
+    fill: impl FnOnce(&View<'_>, &mut RxQueues) -> Option<Taken>,
 ) -> Option<usize> {
     let view = env.memory.view();
     let queues = device.rx.reach()?;
-    let taken = take(device, (&view, queues), env, way, fill);
+    let taken = take(device, (&view, queues), fill);
     device.let_go();
-    let (frames, pair, shown, wait) = taken?;
-    match shown {
-        Ok(call) => {
-            irq::pairs(device, env, u32::from(call) << pair);
-            irq::wait(device, env, wait, Role::Rx);
-        }
-        Err(why) => irq::broken(device, env, why),
+    let (taken, wait) = taken?;
+    irq::pairs(device, env, taken.calls);
+    match taken.broken {
+        None => irq::wait(device, env, wait, Role::Rx),
+        Some(why) => irq::broken(device, env, why),
     }
-    Some(frames)
+    Some(taken.frames)
 }
 
-/// How many frames were taken, by which pair, whether its driver is to be called, and when to look whether others are.
-type Taken = (usize, usize, Result<bool, Broken>, Wait);
-
-/// What is done under the lock.
+/// What is done under the lock, and when to look whether drivers are to be called.
 fn take(
     device: &Device,
     (view, mut queues): (&View<'_>, BoundedGuard<'_, RxQueues>),
-    env: &Env,
-    way: impl FnOnce(&Station, &Steering) -> Way,
-    fill: impl FnOnce(&View<'_>, &mut Ring, Option<Hashed>, &mut Filled) -> Result<(), Broken>,
-) -> Option<Taken> {
-    let RxQueues {
-        rings,
-        calls,
-        stats,
-        full_since,
-        station,
-        steering,
-        scratch,
-    } = &mut *queues;
+    fill: impl FnOnce(&View<'_>, &mut RxQueues) -> Option<Taken>,
+) -> Option<(Taken, Wait)> {
     // Runs are not told of to those who log writes.
-    if !device.is_live() || !device.has_link() || scratch.writes.log.is_some() {
+    let logs = queues.scratch.writes.log.is_some();
+    if !device.is_live() || !device.has_link() || logs {
         return None;
     }
-    let (pair, hashed) = way(station, steering)?;
-    let slot = rings.get_mut(pair)?;
-    let ring = slot.as_mut()?;
+    let taken = fill(view, &mut queues)?;
+    Some((taken, queues.calls.wait()))
+}
+
+/// Takes frames by one pair, as `fill` says.
+#[inline(always)]
+fn one_pair(
+    device: &Device,
+    env: &Env,
+    (view, queues): (&View<'_>, &mut RxQueues),
+    pair: usize,
+    fill: impl FnOnce(&View<'_>, &mut Ring, &mut Filled) -> Result<(), Broken>,
+) -> Option<Taken> {
+    let ring = queues.rings.get_mut(pair)?.as_mut()?;
     let mut filled = Filled::default();
-    let shown = fill(view, ring, hashed, &mut filled).and_then(|()| {
-        if filled.frames == 0 {
-            return Ok(false);
-        }
-        ring.no_kick(view)?;
-        calls.publish(pair, ring, view, &*env.clock)
-    });
-    if filled.frames > 0 {
-        full_since[pair] = None;
-        count_alone(&device.counters.rx_frames, filled.frames);
-        count_alone(&device.counters.rx_bytes, filled.bytes);
-        stats[pair].packets += filled.frames;
-        stats[pair].bytes += filled.bytes;
-        stats[pair].needs_csum += filled.needs_csum;
-    }
-    let wait = calls.wait();
-    if shown.is_err() {
-        *slot = None;
-    }
-    Some((filled.frames as usize, pair, shown, wait))
+    let result = fill(view, ring, &mut filled);
+    let mut taken = Taken::default();
+    taken.settle((device, env), (view, queues), (pair, filled), result);
+    Some(taken)
 }
 
 /// Buffers, and where they are.
 struct Storage {
     ones: [One; AHEAD],
     places: [u64; AHEAD],
+}
+
+impl Storage {
+    /// Room for the next of so many frames.
+    #[inline(always)]
+    fn next(&mut self, frames: usize) -> (&mut [One], &mut [u64]) {
+        let most = frames.min(AHEAD);
+        (&mut self.ones[..most], &mut self.places[..most])
+    }
 }
 
 impl Default for Storage {
@@ -172,16 +220,16 @@ struct Buffers<'v> {
     whole: WritePlaces<'v>,
 }
 
-/// Takes up to `most` buffers of one part with room for `total` bytes. It ends where one is of several parts, too small, or not
-/// in the region of the one before. `None`: the next is none for this way, and was not taken.
+/// Takes buffers of one part with room for `total` bytes, as many as there is storage for. It ends where one is of several parts,
+/// too small, or not in the region of the one before. `None`: the next is none for this way, and was not taken.
 #[inline(always)]
 fn find_buffers<'v>(
     view: &'v View<'_>,
     ring: &mut Ring,
-    (most, total): (usize, usize),
-    Storage { ones, places }: &mut Storage,
+    total: usize,
+    (ones, places): (&mut [One], &mut [u64]),
 ) -> Result<Option<Buffers<'v>>, Broken> {
-    let (taken, _) = ring.take_ones(view, true, &mut ones[..most.min(AHEAD)])?;
+    let (taken, _) = ring.take_ones(view, true, ones)?;
     work::add(u64::from(ring.take_read()) / DESCS_PER_COPY);
     let near = ones[..taken].first();
     let near = near.and_then(|one| view.write_places_anew(one.at, total));
@@ -220,7 +268,7 @@ fn fill_run(
     let total = head.len() + run.frame_len();
     let mut storage = Storage::default();
     while !at.is_empty() {
-        let Some(buffers) = find_buffers(view, ring, (at.len(), total), &mut storage)? else {
+        let Some(buffers) = find_buffers(view, ring, total, storage.next(at.len()))? else {
             break;
         };
         let first = storage.ones[0].at.wrapping_add(head.len() as u64);
@@ -293,8 +341,8 @@ fn fill_cut(
     let mut next = from;
     let mut storage = Storage::default();
     while next < cut.count() {
-        let wanted = (cut.count() - next, longest);
-        let Some(buffers) = find_buffers(view, ring, wanted, &mut storage)? else {
+        let room = storage.next(cut.count() - next);
+        let Some(buffers) = find_buffers(view, ring, longest, room)? else {
             break;
         };
         let (mut copied, mut bytes) = (0, 0);

@@ -1,8 +1,9 @@
-//! The short way: packets that are alike, each in one buffer behind a header that asks for nothing, without a batch.
+//! The short way: packets of one buffer each, behind a header that asks for nothing, without a batch. What is alike becomes a
+//! run, what is not a mix.
 
 use datapath::counters::count_alone;
 use datapath::offload::{MAX_FRAME, MIN_FRAME};
-use frame::{MAX_BATCH, Run, Sink, same_header};
+use frame::{MAX_BATCH, Mix, Run, Sink, same_header};
 use guest_mem::{Head, ReadPlaces, View};
 
 use crate::core::device::Device;
@@ -41,17 +42,31 @@ pub fn send(
     let report = device.features() & feature::HASH_REPORT != 0;
     let front = if report { header::LONG } else { header::LEN };
     let gathered = gather(view, &mut queue.alike, ring, front, limits)?;
-    let (n, from) = match gathered {
-        Gathered::Run(n, from) => (n, from),
+    let Alike {
+        ones,
+        at,
+        lens,
+        heads,
+        ..
+    } = &queue.alike;
+    let (n, offer) = match gathered {
+        Gathered::Run(n, from) => {
+            let run = Run::new(from, &at[..n], &heads[..n]);
+            (n, run.map(Offer::Run))
+        }
+        Gathered::Mixed(n, from, true) => {
+            let run = Run::of_lengths(from, (&at[..n], &lens[..n]), &heads[..n]);
+            (n, run.map(Offer::Run))
+        }
+        Gathered::Mixed(n, from, false) => {
+            let mix = Mix::new(from, (&at[..n], &lens[..n]), &heads[..n]);
+            (n, mix.map(Offer::Mix))
+        }
         Gathered::Empty => return Ok(Sent::Empty),
         Gathered::None => return Ok(Sent::None),
     };
-    let alike = &queue.alike;
-    let run = Run::new(from, &alike.at[..n], &alike.heads[..n]);
-    let len = from.bytes();
     ring.delivers();
-    let taken = run.and_then(|run| to.deliver_run(&run));
-    let taken = taken.unwrap_or(0).min(n);
+    let (taken, bytes) = offer.map_or((0, 0), |offer| offer.to(to, n));
     if taken < n {
         ring.give_back((n - taken) as u16);
         ring.delivers();
@@ -59,8 +74,7 @@ pub fn send(
     if taken == 0 {
         return Ok(Sent::None);
     }
-    ring.used_ones(view, &alike.ones[..taken], 0)?;
-    let bytes = taken * len;
+    ring.used_ones(view, &ones[..taken], 0)?;
     count_alone(&device.counters.tx_frames, taken as u64);
     count_alone(&device.counters.tx_bytes, bytes as u64);
     let stats = &mut queue.stats[pair];
@@ -69,53 +83,104 @@ pub fn send(
     Ok(Sent::Some(taken, bytes, taken == n))
 }
 
+/// What a sink is offered.
+enum Offer<'r> {
+    Run(Run<'r>),
+    Mix(Mix<'r>),
+}
+
+impl Offer<'_> {
+    /// Offers its `n` frames. Returns how many were taken, and their bytes.
+    #[inline(always)]
+    fn to(&self, to: &dyn Sink, n: usize) -> (usize, usize) {
+        let taken = match self {
+            Offer::Run(run) => to.deliver_run(run),
+            Offer::Mix(mix) => to.deliver_mix(mix),
+        };
+        let taken = taken.unwrap_or(0).min(n);
+        let bytes = match self {
+            Offer::Run(run) => run.bytes(taken),
+            Offer::Mix(mix) => mix.bytes(taken),
+        };
+        (taken, bytes)
+    }
+}
+
 enum Gathered<'v> {
-    /// So many packets, whose frames are there.
+    /// So many packets that are alike, whose frames are there.
     Run(usize, ReadPlaces<'v>),
+    /// The same of packets with lengths of their own, and whether their headers are the same.
+    Mixed(usize, ReadPlaces<'v>, bool),
     Empty,
     None,
 }
 
-/// Takes packets from the ring as long as they are alike.
+/// Takes packets from the ring as long as they are alike, or, if few are, whatever their lengths and headers are.
 fn gather<'v>(
     view: &'v View<'_>,
-    alike: &mut Alike,
+    kept: &mut Alike,
     ring: &mut Ring,
     front: usize,
-    (limit, room): (usize, usize),
+    limits: (usize, usize),
 ) -> Result<Gathered<'v>, Broken> {
-    let Alike { ones, at, heads } = alike;
-    let mut most = limit.clamp(1, MAX_BATCH);
-    let (taken, more) = ring.take_ones(view, false, &mut ones[..most.min(AHEAD)])?;
-    if taken == 0 {
-        return Ok(if more {
-            Gathered::None
-        } else {
-            Gathered::Empty
-        });
+    if !kept.mixed
+        && let Some(gathered) = alike(view, kept, ring, front, limits)?
+    {
+        return Ok(gathered);
     }
-    let give_up = |ring: &mut Ring, taken: usize| {
-        ring.give_back(taken as u16);
-        Ok(Gathered::None)
-    };
-    let total = ones[0].len;
-    let len = (total as usize).wrapping_sub(front);
-    if !(MIN_FRAME..=MAX_FRAME).contains(&len) {
-        return give_up(ring, taken);
-    }
-    // Header and frame of each, and of that the frame.
-    let places = |at: u64, len| match view.read_places(at, len) {
+    mixed(view, kept, ring, front, limits)
+}
+
+/// The region of so many bytes at `at`.
+#[inline(always)]
+fn region<'v>(view: &'v View<'_>, at: u64, len: usize) -> Option<ReadPlaces<'v>> {
+    match view.read_places(at, len) {
         None => view
             .read_run(at, len as u64)
             .and_then(|_| view.read_places(at, len)),
         places => places,
-    };
+    }
+}
+
+/// Gives back what was taken: none of it goes the short way.
+fn give_up<'v>(ring: &mut Ring, taken: usize) -> Gathered<'v> {
+    ring.give_back(taken as u16);
+    Gathered::None
+}
+
+/// Takes packets as long as they are alike. `None`: others follow too soon, and none was taken.
+#[inline(always)]
+fn alike<'v>(
+    view: &'v View<'_>,
+    kept: &mut Alike,
+    ring: &mut Ring,
+    front: usize,
+    (limit, room): (usize, usize),
+) -> Result<Option<Gathered<'v>>, Broken> {
+    let Alike {
+        ones, at, heads, ..
+    } = kept;
+    let mut most = limit.clamp(1, MAX_BATCH);
+    let (taken, more) = ring.take_ones(view, false, &mut ones[..most.min(AHEAD)])?;
+    if taken == 0 {
+        return Ok(Some(if more {
+            Gathered::None
+        } else {
+            Gathered::Empty
+        }));
+    }
+    let total = ones[0].len;
+    let len = (total as usize).wrapping_sub(front);
+    if !(MIN_FRAME..=MAX_FRAME).contains(&len) {
+        return Ok(Some(give_up(ring, taken)));
+    }
+    // Header and frame of each, and of that the frame.
     let first = ones[0].at;
     let (Some(whole), Some(from)) = (
-        places(first, total as usize),
-        places(first.wrapping_add(front as u64), len),
+        region(view, first, total as usize),
+        region(view, first.wrapping_add(front as u64), len),
     ) else {
-        return give_up(ring, taken);
+        return Ok(Some(give_up(ring, taken)));
     };
     most = most.min(room.div_ceil(len)).max(1);
     let (mut n, mut taken, mut more) = (0, taken, more);
@@ -153,11 +218,90 @@ fn gather<'v>(
         }
     }
     more |= n < taken;
-    if n == 0 || n < FEWEST && more {
-        return give_up(ring, taken);
+    if n < FEWEST && more {
+        ring.give_back(taken as u16);
+        return Ok((n == 0).then_some(Gathered::None));
     }
     ring.give_back((taken - n) as u16);
-    Ok(Gathered::Run(n, from))
+    Ok(Some(Gathered::Run(n, from)))
+}
+
+/// Takes packets whatever their lengths and headers are, as long as they lie in one region. Not inlined, so that those that are
+/// alike are not slowed down by what they do not need.
+#[inline(never)]
+fn mixed<'v>(
+    view: &'v View<'_>,
+    kept: &mut Alike,
+    ring: &mut Ring,
+    front: usize,
+    (limit, room): (usize, usize),
+) -> Result<Gathered<'v>, Broken> {
+    let Alike {
+        ones,
+        at,
+        lens,
+        heads,
+        mixed,
+    } = kept;
+    let most = limit.clamp(1, MAX_BATCH);
+    let (mut taken, mut more) = ring.take_ones(view, false, &mut ones[..most.min(AHEAD)])?;
+    if taken == 0 && !more {
+        return Ok(Gathered::Empty);
+    }
+    let near = ones[..taken].first();
+    let near = near.and_then(|one| region(view, one.at, one.len as usize));
+    let Some(from) = near else {
+        *mixed = false;
+        return Ok(give_up(ring, taken));
+    };
+    let (mut n, mut bytes) = (0, 0);
+    loop {
+        let mut found = n;
+        let places = at[n..taken].iter_mut().zip(&mut lens[n..taken]);
+        for (one, (place, to)) in ones[n..taken].iter().zip(places) {
+            let len = (one.len as usize).wrapping_sub(front);
+            let near = from.find_of(one.at, one.len as usize);
+            let (Some(at), Run::SHORTEST..=MAX_FRAME) = (near, len) else {
+                break;
+            };
+            if bytes >= room {
+                break;
+            }
+            from.prefetch(at);
+            (*place, *to) = (at, len as u16);
+            bytes += len;
+            found += 1;
+        }
+        let each = at[n..found].iter_mut().zip(&lens[n..found]);
+        for ((place, len), head) in each.zip(&mut heads[n..found]) {
+            let len = usize::from(*len);
+            let asked = from.head_of(*place, front + len);
+            *place += front as u64;
+            let asked = asked.filter(|[word, _]| asks_nothing(*word));
+            let Some(this) = asked.and_then(|_| from.head_of(*place, len)) else {
+                break;
+            };
+            *head = this;
+            n += 1;
+        }
+        if n < taken || n == most || bytes >= room || !more {
+            break;
+        }
+        let (next, left) = ring.take_ones(view, false, &mut ones[n..most.min(n + AHEAD)])?;
+        (taken, more) = (taken + next, left);
+        if next == 0 {
+            break;
+        }
+    }
+    more |= n < taken;
+    if n == 0 || n < FEWEST.min(most) && more {
+        *mixed = false;
+        return Ok(give_up(ring, taken));
+    }
+    ring.give_back((taken - n) as u16);
+    let one_header = heads[1..n].iter().all(|head| same_header(*head, heads[0]));
+    *mixed = !one_header || lens[1..n].iter().any(|len| *len != lens[0]);
+    Ok(Gathered::Mixed(n, from, one_header))
 }
 
 /// Whether a header that begins so leaves nothing to be done.

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use frame::{Batch, Caps, Run, Sink, Wake};
 use guest_mem::ReadSlice;
@@ -121,10 +123,11 @@ fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     ]);
     let kind = prop::sample::select(vec![0x88b5u16, 0x88b5, 0x0806, 0x0800, 0x86dd, 0x8100]);
     let len = prop::sample::select(vec![60usize, 60, 64, 200, 1514]);
-    let whole = (dst, kind, len, 1u8..40, any::<bool>());
-    whole.prop_map(|(dst, kind, len, n, mixed)| {
+    let whole = (dst, kind, len, 1u8..40, any::<[bool; 2]>());
+    whole.prop_map(|(dst, kind, len, n, [mixed, lengths])| {
         let frame = |i: u8| {
-            let mut frame = vec![i; len];
+            let more = if lengths { usize::from(i % 5) } else { 0 };
+            let mut frame = vec![i; (len + 97 * more).min(1514)];
             frame[..6].copy_from_slice(&dst);
             frame[6..12].copy_from_slice(&OTHER);
             frame[12..14].copy_from_slice(&kind.to_be_bytes());
@@ -141,19 +144,21 @@ fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     })
 }
 
+/// The driver says which pair is for which flow.
+fn rss(entries: u16) -> Change {
+    let mut bytes = hash::TYPES.to_le_bytes().to_vec();
+    bytes.extend([3, 0, 1, 0]);
+    bytes.extend(
+        [entries & 1, 1, 0, 1]
+            .iter()
+            .flat_map(|entry| entry.to_le_bytes()),
+    );
+    bytes.extend([2, 0, 40]);
+    bytes.extend([0x6d; 40]);
+    Change::Command(ctrl::MQ, ctrl::RSS_CONFIG, bytes)
+}
+
 pub fn change() -> impl Strategy<Value = Change> {
-    let rss = |entries: u16| {
-        let mut bytes = hash::TYPES.to_le_bytes().to_vec();
-        bytes.extend([3, 0, 1, 0]);
-        bytes.extend(
-            [entries & 1, 1, 0, 1]
-                .iter()
-                .flat_map(|entry| entry.to_le_bytes()),
-        );
-        bytes.extend([2, 0, 40]);
-        bytes.extend([0x6d; 40]);
-        Change::Command(ctrl::MQ, ctrl::RSS_CONFIG, bytes)
-    };
     prop_oneof![
         (0u8..6, any::<bool>()).prop_map(|(mode, on)| Change::Command(
             ctrl::RX,
@@ -347,7 +352,8 @@ type Packet = (bool, Shape, Vec<u8>);
 /// A step of a sender: a change, packets by the first or the second queue, room of the sink.
 type SentStep = (Option<Change>, Vec<(bool, Packet)>, Option<usize>);
 
-fn sent(features: u64, steps: &[SentStep]) -> Result<usize, TestCaseError> {
+/// Returns the frames that went as runs, and as mixes.
+fn sent(features: u64, steps: &[SentStep]) -> Result<(usize, usize), TestCaseError> {
     let mut both = [device(features), device(features)];
     let front = if features & feature::HASH_REPORT != 0 {
         header::LONG
@@ -393,11 +399,9 @@ fn sent(features: u64, steps: &[SentStep]) -> Result<usize, TestCaseError> {
         prop_assert_eq!(&frames[0], &frames[1]);
     }
     equal(&both[0], &both[1], features & feature::EVENT_IDX != 0)?;
-    Ok(both[0]
-        .m
-        .wire
-        .in_runs
-        .load(std::sync::atomic::Ordering::SeqCst))
+    let load = |counter: &AtomicUsize| counter.load(SeqCst);
+    let wire = &both[0].m.wire;
+    Ok((load(&wire.in_runs), load(&wire.in_mixes)))
 }
 
 fn packets() -> impl Strategy<Value = Vec<(bool, Packet)>> {
@@ -471,10 +475,25 @@ fn both_sides_have_runs() {
             frame
         })
         .collect();
-    let step: Received = (None, vec![(false, Shape::Usual); 8], mixed);
+    let step: Received = (None, vec![(false, Shape::Usual); 8], mixed.clone());
     for packed in [0, feature::PACKED] {
         let got = received(USUAL | COMMANDS | packed, &[step.clone(), step.clone()]);
         assert_eq!(got.expect("the same"), 16, "of several lengths");
+    }
+    // Of several lengths, and with several headers.
+    let mut headers = mixed.clone();
+    for (i, frame) in (0..).zip(&mut headers) {
+        frame[11] = i % 3;
+    }
+    for packed in [0, feature::PACKED] {
+        for (frames, ways) in [(&mixed, (16, 0)), (&headers, (0, 16))] {
+            let packets = frames
+                .iter()
+                .map(|frame| (false, (false, Shape::Usual, frame.clone())));
+            let step: SentStep = (None, packets.collect(), None);
+            let got = sent(USUAL | COMMANDS | packed, &[step.clone(), step]);
+            assert_eq!(got.expect("the same"), ways, "mixed");
+        }
     }
     for packed in [0, feature::PACKED] {
         for (more, frames, in_runs) in [
@@ -493,20 +512,29 @@ fn both_sides_have_runs() {
                 .map(|frame| (false, (false, Shape::Usual, frame.clone())));
             let step: SentStep = (None, packets.collect(), None);
             let got = sent(features, &[step.clone(), step.clone(), step]);
-            assert_eq!(got.expect("the same"), 24, "{more:#x}");
+            assert_eq!(got.expect("the same"), (24, 0), "{more:#x}");
         }
     }
-    // Hashes of flows are reported, or spread over pairs: not in the short way.
-    let step = |change| -> Received { (change, vec![(false, Shape::Usual); 8], flow.clone()) };
-    let features = USUAL | COMMANDS | feature::MQ;
-    let two = Change::Command(ctrl::MQ, ctrl::VQ_PAIRS_SET, vec![2, 0]);
-    assert_eq!(received(features, &[step(Some(two))]).expect("the same"), 0);
+    // Flows are spread over pairs, as the device or the driver likes, or their hashes are reported.
+    let step = |change| -> Received {
+        let buffers = (0..16).map(|i| (i % 2 == 1, Shape::Usual));
+        (change, buffers.collect(), flow.clone())
+    };
     let mut hashes = hash::TYPES.to_le_bytes().to_vec();
     hashes.extend([0; 9]);
     let report = Change::Command(ctrl::MQ, ctrl::HASH_CONFIG, hashes);
-    let features = USUAL | COMMANDS | feature::HASH_REPORT;
-    assert_eq!(
-        received(features, &[step(Some(report))]).expect("the same"),
-        0
-    );
+    let two = Change::Command(ctrl::MQ, ctrl::VQ_PAIRS_SET, vec![2, 0]);
+    for packed in [0, feature::PACKED] {
+        for (more, change) in [
+            (feature::MQ, &two),
+            (feature::HASH_REPORT, &report),
+            (feature::MQ | feature::HASH_REPORT, &two),
+            (feature::MQ | feature::RSS, &rss(4)),
+        ] {
+            let features = USUAL | COMMANDS | packed | more;
+            let steps = [step(Some(change.clone())), step(None)];
+            let got = received(features, &steps);
+            assert_eq!(got.expect("the same"), 16, "{more:#x}");
+        }
+    }
 }
