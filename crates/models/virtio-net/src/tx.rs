@@ -22,7 +22,7 @@ use crate::core::fate::{Bad, Fate};
 use crate::core::queues::TxQueues;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
-use crate::tx::run::Sent;
+use crate::tx::run::{Left, Sent};
 
 /// Descriptors read in one turn, beyond which others are served.
 const TURN_DESCS: u32 = 4096;
@@ -103,6 +103,22 @@ fn all(
     let discarded = (u32::BITS - queue.discarded.leading_zeros()) as usize;
     let pairs = device.pairs().max(discarded);
     look(device, env, view, queue)?;
+    // The rest of the queues is at hand while one is served.
+    let mut rings = std::mem::take(&mut queue.rings);
+    let progress = each(device, env, view, (pairs, queue, &mut rings), to, budget);
+    queue.rings = rings;
+    progress
+}
+
+/// Serves these queues.
+fn each(
+    device: &Device,
+    env: &Env,
+    view: &View<'_>,
+    (pairs, queue, rings): (usize, &mut TxQueues, &mut [Option<Ring>]),
+    to: &dyn Sink,
+    budget: usize,
+) -> Result<Progress, Broken> {
     // A caller that says nothing of queues has all of them looked at.
     let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
         0 => u32::MAX,
@@ -113,14 +129,16 @@ fn all(
         if kicked >> pair & 1 == 0 {
             continue;
         }
-        let Some(mut ring) = queue.rings.get_mut(pair).and_then(Option::take) else {
+        let Some(slot) = rings.get_mut(pair) else {
             continue;
         };
-        // A broken ring is not put back.
-        let progress = turn(device, env, view, (pair, queue, &mut ring), to, budget);
+        let Some(ring) = slot else { continue };
+        let progress = turn(device, env, view, (pair, queue, ring), to, budget);
         queue.writes.used(std::iter::once(2 * pair + 1));
+        if progress.is_err() {
+            *slot = None;
+        }
         let progress = progress?;
-        queue.rings[pair] = Some(ring);
         if progress != Progress::Idle {
             // It goes on later, after the others had their turn.
             queue.first = pair + 1;
@@ -177,19 +195,21 @@ fn turn(
             let sent = run::send(device, view, (pair, queue, ring), to, most)?;
             limits.descs = limits.descs.saturating_sub(ring.take_read());
             match sent {
-                Sent::Some(packets, bytes, all) => {
+                Sent::Some(packets, bytes, left) => {
                     queue.runs.worked();
                     limits.spend(packets, bytes);
                     if queue.calls.publish(pair, ring, view, &*env.clock)? {
                         irq::queue(device, env, Role::Tx(pair));
                     }
                     // What the sink has left is for a batch, which can wait.
-                    tries = all;
+                    tries = left != Left::Refused;
                     if limits.spent() {
                         return Ok(Progress::More);
                     }
-                    if all {
-                        continue;
+                    match left {
+                        Left::None if !ring.want_kick(view)? => return Ok(Progress::Idle),
+                        Left::None | Left::Behind => continue,
+                        Left::Refused => {}
                     }
                 }
                 Sent::Empty => {

@@ -192,6 +192,12 @@ impl Packed {
         }
     }
 
+    /// The next slot is the first of the ring.
+    #[inline]
+    pub fn is_at_start(&self) -> bool {
+        self.next.index() == 0
+    }
+
     /// Slots that are known to be available.
     pub fn known(&self) -> u16 {
         self.known

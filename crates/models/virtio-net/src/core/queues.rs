@@ -58,6 +58,9 @@ pub struct TxQueues {
     pub discarded: u32,
 }
 
+/// Receive buffers that are taken before the first of them is filled.
+pub const ROOM: usize = 64;
+
 /// Storage for packets that go the short way.
 pub struct Alike {
     /// Their buffers.
@@ -109,8 +112,35 @@ pub struct RxScratch {
     pub chain: Chain,
     /// Storage: the buffers it takes, and their bytes.
     pub buffers: Vec<(u16, u32)>,
+    /// Storage.
+    pub room: Box<Room>,
     /// What is told of writes.
     pub writes: Writes,
+}
+
+/// Storage for buffers that take frames in the short way.
+#[derive(Debug)]
+pub struct Room {
+    ones: [One; ROOM],
+    places: [u64; ROOM],
+}
+
+impl Room {
+    /// Room for the buffers of so many frames, and for where they are.
+    #[inline(always)]
+    pub fn of(&mut self, frames: usize) -> (&mut [One], &mut [u64]) {
+        let most = frames.min(ROOM);
+        (&mut self.ones[..most], &mut self.places[..most])
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            ones: [One::default(); ROOM],
+            places: [0; ROOM],
+        }
+    }
 }
 
 /// The control queue.

@@ -178,6 +178,15 @@ impl Ring {
         of!(self, ring => ring.unused(chains));
     }
 
+    /// Whether buffers may be available although [`Ring::take_ones`] saw none: some are known, or it came to the end of the ring.
+    #[inline]
+    pub fn may_have_more(&self) -> bool {
+        match self {
+            Ring::Split(ring) => ring.known() > 0,
+            Ring::Packed(ring) => ring.known() > 0 || ring.is_at_start(),
+        }
+    }
+
     /// Buffers that are known to be available.
     pub fn known(&self) -> u16 {
         of!(self, ring => ring.known())

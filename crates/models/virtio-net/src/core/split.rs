@@ -319,6 +319,11 @@ impl Split {
             return Ok(());
         }
         self.end_run(view)?;
+        if let [one] = ones {
+            let index = self.position.used;
+            self.position.used = index.wrapping_add(1);
+            return self.element(view, index, one.id, len);
+        }
         let mut rest = ones;
         while !rest.is_empty() {
             let slot = self.slot(self.position.used);

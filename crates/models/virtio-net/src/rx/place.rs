@@ -172,6 +172,7 @@ impl<'a> Placing<'a, '_> {
             chain,
             buffers,
             writes,
+            ..
         } = &mut *self.scratch;
         buffers.clear();
         writes.begin();

@@ -12,7 +12,7 @@ use model::Env;
 use crate::core::chain::One;
 use crate::core::coalesce::Wait;
 use crate::core::device::{Device, Role};
-use crate::core::queues::RxQueues;
+use crate::core::queues::{Room, RxQueues};
 use crate::core::ring::{Broken, Ring};
 use crate::core::station::Station;
 use crate::core::steering::{Hashed, Steering};
@@ -20,9 +20,6 @@ use crate::filter;
 use crate::irq;
 use crate::regs::feature;
 use crate::rx::place::{DESCS_PER_COPY, Front};
-
-/// Buffers taken before the first of them is filled.
-const AHEAD: usize = 64;
 
 /// What decides how frames are received: the pair, and the hash if it is reported. `None`: not in the short way.
 type Way = Option<(usize, Option<Hashed>)>;
@@ -52,8 +49,9 @@ pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
             return spread::deliver(device, env, (view, queues), run);
         };
         let hashed = report.then(Hashed::default);
-        let fill = |view: &View<'_>, ring: &mut Ring, filled: &mut Filled| {
-            fill_run(view, ring, run, &Front::plain(hashed), filled)
+        let front = Front::plain(hashed);
+        let fill = |ring: &mut Ring, room: &mut Room, filled: &mut Filled| {
+            fill_run(view, (ring, room), run, &front, filled)
         };
         one_pair(device, env, (view, queues), pair, fill)
     })
@@ -73,11 +71,11 @@ pub fn deliver_cut(device: &Device, env: &Env, cut: &Cut<'_>, from: usize) -> Op
     };
     take_all(device, env, |view, queues| {
         let (pair, hashed) = way(&queues.station, &queues.steering)?;
-        let fill = |view: &View<'_>, ring: &mut Ring, filled: &mut Filled| {
+        let fill = |ring: &mut Ring, room: &mut Room, filled: &mut Filled| {
             let summed = device.offloads() & feature::GUEST_CSUM != 0;
             let csum = frame.notes().csum.filter(|_| summed);
             let front = Front::of_segment(hashed, csum);
-            fill_cut(view, ring, (cut, from), (&front, summed), filled)
+            fill_cut(view, (ring, room), (cut, from), (&front, summed), filled)
         };
         one_pair(device, env, (view, queues), pair, fill)
     })
@@ -176,39 +174,14 @@ fn one_pair(
     env: &Env,
     (view, queues): (&View<'_>, &mut RxQueues),
     pair: usize,
-    fill: impl FnOnce(&View<'_>, &mut Ring, &mut Filled) -> Result<(), Broken>,
+    fill: impl FnOnce(&mut Ring, &mut Room, &mut Filled) -> Result<(), Broken>,
 ) -> Option<Taken> {
     let ring = queues.rings.get_mut(pair)?.as_mut()?;
     let mut filled = Filled::default();
-    let result = fill(view, ring, &mut filled);
+    let result = fill(ring, &mut queues.scratch.room, &mut filled);
     let mut taken = Taken::default();
     taken.settle((device, env), (view, queues), (pair, filled), result);
     Some(taken)
-}
-
-/// Buffers, and where they are.
-struct Storage {
-    ones: [One; AHEAD],
-    places: [u64; AHEAD],
-}
-
-impl Storage {
-    /// Room for the next of so many frames.
-    #[inline(always)]
-    fn next(&mut self, frames: usize) -> (&mut [One], &mut [u64]) {
-        let most = frames.min(AHEAD);
-        (&mut self.ones[..most], &mut self.places[..most])
-    }
-}
-
-impl Default for Storage {
-    #[inline(always)]
-    fn default() -> Self {
-        Storage {
-            ones: [One::default(); AHEAD],
-            places: [0; AHEAD],
-        }
-    }
 }
 
 /// The next buffers of a ring.
@@ -257,7 +230,7 @@ fn find_buffers<'v>(
 /// Fills buffers with frames of a run, all behind the same header.
 fn fill_run(
     view: &View<'_>,
-    ring: &mut Ring,
+    (ring, room): (&mut Ring, &mut Room),
     run: &Run<'_>,
     front: &Front,
     filled: &mut Filled,
@@ -266,17 +239,17 @@ fn fill_run(
     let (from, mut at, mut heads) = run.frames();
     let mut lens = run.lens();
     let total = head.len() + run.frame_len();
-    let mut storage = Storage::default();
     while !at.is_empty() {
-        let Some(buffers) = find_buffers(view, ring, total, storage.next(at.len()))? else {
+        let (ones, places) = room.of(at.len());
+        let Some(buffers) = find_buffers(view, ring, total, (ones, places))? else {
             break;
         };
-        let first = storage.ones[0].at.wrapping_add(head.len() as u64);
+        let first = ones[0].at.wrapping_add(head.len() as u64);
         let Some(body) = view.write_places_anew(first, run.frame_len()) else {
             ring.give_back(buffers.taken as u16);
             break;
         };
-        let places = &mut storage.places[..buffers.found];
+        let places = &mut places[..buffers.found];
         places.iter_mut().for_each(|to| *to += head.len() as u64);
         let copied = match lens {
             None => copy_run((from, at), heads, (&body, places)),
@@ -288,7 +261,7 @@ fn fill_run(
             }
         }
         ring.give_back((buffers.taken - copied) as u16);
-        let ones = &storage.ones[..copied];
+        let ones = &ones[..copied];
         filled.bytes += match lens {
             None => {
                 ring.used_ones(view, ones, total as u32)?;
@@ -330,7 +303,7 @@ fn used_lengths(
 /// driver if it takes them `unsummed`.
 fn fill_cut(
     view: &View<'_>,
-    ring: &mut Ring,
+    (ring, room): (&mut Ring, &mut Room),
     (cut, from): (&Cut<'_>, usize),
     (front, unsummed): (&Front, bool),
     filled: &mut Filled,
@@ -339,16 +312,15 @@ fn fill_cut(
     let longest = head.len() + cut.segment_len(0);
     let mut segments = cut.segments(from);
     let mut next = from;
-    let mut storage = Storage::default();
     while next < cut.count() {
-        let room = storage.next(cut.count() - next);
-        let Some(buffers) = find_buffers(view, ring, longest, room)? else {
+        let (ones, places) = room.of(cut.count() - next);
+        let Some(buffers) = find_buffers(view, ring, longest, (ones, places))? else {
             break;
         };
         let (mut copied, mut bytes) = (0, 0);
         // The last may be shorter.
         let mut last = longest;
-        for place in &storage.places[..buffers.found] {
+        for place in &places[..buffers.found] {
             let Some(to) = buffers.whole.get(*place) else {
                 break;
             };
@@ -363,8 +335,8 @@ fn fill_cut(
         }
         ring.give_back((buffers.taken - copied) as u16);
         let (ones, shorter) = match last == longest {
-            true => (&storage.ones[..copied], &[][..]),
-            false => storage.ones[..copied].split_at(copied - 1),
+            true => (&ones[..copied], &[][..]),
+            false => ones[..copied].split_at(copied - 1),
         };
         ring.used_ones(view, ones, longest as u32)?;
         ring.used_ones(view, shorter, last as u32)?;

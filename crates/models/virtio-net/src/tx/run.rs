@@ -23,8 +23,19 @@ pub enum Sent {
     None,
     /// There are no packets.
     Empty,
-    /// So many packets and bytes were sent; whether that was all of the run.
-    Some(usize, usize, bool),
+    /// So many packets and bytes were sent, and whether more are to be sent.
+    Some(usize, usize, Left),
+}
+
+/// What is left of the packets in a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// None, when they were looked for.
+    None,
+    /// Some behind the run.
+    Behind,
+    /// A part of the run, which the sink did not take.
+    Refused,
 }
 
 /// Sends the run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes. What the sink does not
@@ -49,21 +60,16 @@ pub fn send(
         heads,
         ..
     } = &queue.alike;
-    let (n, offer) = match gathered {
-        Gathered::Run(n, from) => {
-            let run = Run::new(from, &at[..n], &heads[..n]);
-            (n, run.map(Offer::Run))
-        }
-        Gathered::Mixed(n, from, true) => {
-            let run = Run::of_lengths(from, (&at[..n], &lens[..n]), &heads[..n]);
-            (n, run.map(Offer::Run))
-        }
-        Gathered::Mixed(n, from, false) => {
-            let mix = Mix::new(from, (&at[..n], &lens[..n]), &heads[..n]);
-            (n, mix.map(Offer::Mix))
-        }
+    let Packets { n, from, kin, more } = match gathered {
+        Gathered::Some(packets) => packets,
         Gathered::Empty => return Ok(Sent::Empty),
         Gathered::None => return Ok(Sent::None),
+    };
+    let (at, lens, heads) = (&at[..n], &lens[..n], &heads[..n]);
+    let offer = match kin {
+        Kin::Alike => Run::new(from, at, heads).map(Offer::Run),
+        Kin::Header => Run::of_lengths(from, (at, lens), heads).map(Offer::Run),
+        Kin::None => Mix::new(from, (at, lens), heads).map(Offer::Mix),
     };
     ring.delivers();
     let (taken, bytes) = offer.map_or((0, 0), |offer| offer.to(to, n));
@@ -80,7 +86,12 @@ pub fn send(
     let stats = &mut queue.stats[pair];
     stats.packets += taken as u64;
     stats.bytes += bytes as u64;
-    Ok(Sent::Some(taken, bytes, taken == n))
+    let left = match taken == n {
+        true if more || ring.may_have_more() => Left::Behind,
+        true => Left::None,
+        false => Left::Refused,
+    };
+    Ok(Sent::Some(taken, bytes, left))
 }
 
 /// What a sink is offered.
@@ -107,11 +118,26 @@ impl Offer<'_> {
 }
 
 enum Gathered<'v> {
-    /// So many packets that are alike, whose frames are there.
-    Run(usize, ReadPlaces<'v>),
-    /// The same of packets with lengths of their own, and whether their headers are the same.
-    Mixed(usize, ReadPlaces<'v>, bool),
+    Some(Packets<'v>),
     Empty,
+    None,
+}
+
+/// Packets whose frames are there.
+struct Packets<'v> {
+    n: usize,
+    from: ReadPlaces<'v>,
+    kin: Kin,
+    /// There are others behind them.
+    more: bool,
+}
+
+/// What packets have in common.
+#[derive(Clone, Copy)]
+enum Kin {
+    /// Length and header.
+    Alike,
+    Header,
     None,
 }
 
@@ -223,7 +249,12 @@ fn alike<'v>(
         return Ok((n == 0).then_some(Gathered::None));
     }
     ring.give_back((taken - n) as u16);
-    Ok(Some(Gathered::Run(n, from)))
+    Ok(Some(Gathered::Some(Packets {
+        n,
+        from,
+        kin: Kin::Alike,
+        more,
+    })))
 }
 
 /// Takes packets whatever their lengths and headers are, as long as they lie in one region. Not inlined, so that those that are
@@ -301,7 +332,12 @@ fn mixed<'v>(
     ring.give_back((taken - n) as u16);
     let one_header = heads[1..n].iter().all(|head| same_header(*head, heads[0]));
     *mixed = !one_header || lens[1..n].iter().any(|len| *len != lens[0]);
-    Ok(Gathered::Mixed(n, from, one_header))
+    Ok(Gathered::Some(Packets {
+        n,
+        from,
+        kin: if one_header { Kin::Header } else { Kin::None },
+        more,
+    }))
 }
 
 /// Whether a header that begins so leaves nothing to be done.

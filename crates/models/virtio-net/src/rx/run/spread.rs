@@ -5,11 +5,11 @@ use frame::{HEAD, Head, Run};
 use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
 use model::Env;
 
-use super::{AHEAD, Filled, Taken, find_buffers, used_lengths};
+use super::{Filled, Taken, find_buffers, used_lengths};
 use crate::core::chain::One;
 use crate::core::config::MAX_PAIRS;
 use crate::core::device::Device;
-use crate::core::queues::RxQueues;
+use crate::core::queues::{ROOM, RxQueues};
 use crate::core::ring::Broken;
 use crate::core::steering::{Hashed, Steering};
 use crate::regs::{feature, header};
@@ -20,18 +20,18 @@ const PAIRS: usize = MAX_PAIRS as usize;
 
 /// Frames of a run, sorted by pair, and their buffers.
 struct Sorted {
-    at: [u64; AHEAD],
-    lens: [u16; AHEAD],
-    heads: [Head; AHEAD],
-    hashed: [Hashed; AHEAD],
-    ones: [One; AHEAD],
-    places: [u64; AHEAD],
+    at: [u64; ROOM],
+    lens: [u16; ROOM],
+    heads: [Head; ROOM],
+    hashed: [Hashed; ROOM],
+    ones: [One; ROOM],
+    places: [u64; ROOM],
 }
 
 /// Whom frames are for, in their order.
 struct Flows {
-    pair: [u8; AHEAD],
-    hashed: [Hashed; AHEAD],
+    pair: [u8; ROOM],
+    hashed: [Hashed; ROOM],
     /// Frames of each pair.
     each: [u8; PAIRS],
 }
@@ -81,7 +81,7 @@ pub fn deliver(
     let mut filled = [Filled::default(); PAIRS];
     let (mut frames, mut broken) = (0, None);
     while frames < run.count() && broken.is_none() {
-        let part = run.part(frames, AHEAD);
+        let part = run.part(frames, ROOM);
         let takes = take_part(view, queues, &part, &common, (&mut filled, &mut broken));
         frames += takes;
         if takes < part.count() {
@@ -102,7 +102,7 @@ pub fn deliver(
     Some(taken)
 }
 
-/// Takes frames of at most [`AHEAD`]. Returns how many; `broken` says which ring is broken.
+/// Takes frames of at most [`ROOM`]. Returns how many; `broken` says which ring is broken.
 fn take_part(
     view: &View<'_>,
     queues: &mut RxQueues,
@@ -173,13 +173,13 @@ impl Flows {
     /// Whom the frames of `run` are for, and how many of them are there.
     fn of(steering: &Steering, run: &Run<'_>, common: &Common) -> (Flows, usize) {
         let mut flows = Flows {
-            pair: [0; AHEAD],
-            hashed: [Hashed::default(); AHEAD],
+            pair: [0; ROOM],
+            hashed: [Hashed::default(); ROOM],
             each: [0; PAIRS],
         };
         let (from, at, heads) = run.frames();
         let mut known = 0;
-        for (i, (at, head)) in at.iter().zip(heads).enumerate().take(AHEAD) {
+        for (i, (at, head)) in at.iter().zip(heads).enumerate().take(ROOM) {
             let len = run.lens().map_or(run.frame_len(), |lens| lens[i].into());
             // What is judged begins with what arrives.
             let begin = |to: &mut [u8]| {
@@ -210,12 +210,12 @@ impl Sorted {
     /// The first `known` frames of `run`, and where those of each pair are.
     fn of(run: &Run<'_>, flows: &Flows, known: usize, shares: &mut [Share<'_>; PAIRS]) -> Sorted {
         let mut sorted = Sorted {
-            at: [0; AHEAD],
-            lens: [0; AHEAD],
-            heads: [[0; 2]; AHEAD],
-            hashed: [Hashed::default(); AHEAD],
-            ones: [One::default(); AHEAD],
-            places: [0; AHEAD],
+            at: [0; ROOM],
+            lens: [0; ROOM],
+            heads: [[0; 2]; ROOM],
+            hashed: [Hashed::default(); ROOM],
+            ones: [One::default(); ROOM],
+            places: [0; ROOM],
         };
         let mut next = [0; PAIRS];
         let mut start = 0;
@@ -226,7 +226,7 @@ impl Sorted {
         let (_, at, heads) = run.frames();
         for (i, pair) in flows.pair[..known].iter().enumerate() {
             let next = &mut next[usize::from(*pair) % PAIRS];
-            let to = *next % AHEAD;
+            let to = *next % ROOM;
             *next += 1;
             sorted.at[to] = at[i];
             sorted.heads[to] = heads[i];
