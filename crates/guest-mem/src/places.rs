@@ -360,6 +360,22 @@ impl<'v> ReadSlice<'v> {
         })
     }
 
+    /// The same of descriptors whose second word says whether the first counts: of each pair the first is read after the second.
+    #[inline(always)]
+    pub fn pairs_by_second(&self) -> impl ExactSizeIterator<Item = Head> + use<'v> {
+        let (at, len) = self.as_raw();
+        let _life: PhantomData<&'v ()> = PhantomData;
+        (0..len / HEAD).map(move |i| {
+            // SAFETY: as above.
+            unsafe {
+                let word = at.add(i * HEAD).cast::<At<u64>>();
+                let second = word.add(1).read_volatile().0;
+                fence(Ordering::Acquire);
+                [word.read_volatile().0, second]
+            }
+        })
+    }
+
     /// The first word of each pair.
     #[inline(always)]
     pub fn firsts(&self) -> impl ExactSizeIterator<Item = u64> + use<'v> {

@@ -1,6 +1,7 @@
 //! The packed ring (virtio 1.4 §2.8).
 
 mod kept;
+mod shown;
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -364,32 +365,33 @@ impl Packed {
         let Some(slots) = view.read_run(self.at(self.next), DESC * most as u64) else {
             return Ok((0, true));
         };
-        let next = self.next;
-        let is_there = |word: u64| Self::is_available((word >> 48) as u16, next);
-        let there = slots.pairs().take_while(|[_, word]| is_there(*word));
-        let there = there.count();
-        if there == 0 && most > 0 {
-            // The driver took back what was given back to it.
-            self.known = 0;
-        }
-        // What is looked at is as the driver made it when it said so; a word that is another now is judged as it is.
-        fence(Ordering::Acquire);
-        let kind = if write { WRITE } else { 0 };
-        let mut taken = 0;
-        for (one, [at, word]) in out.iter_mut().zip(slots.pairs().take(there)) {
-            let flags = (word >> 48) as u16;
-            if !is_there(word) || flags & (NEXT | WRITE | INDIRECT) != kind {
+        // One comparison says that a descriptor is available and of this kind.
+        let kind = u64::from(if write { WRITE } else { 0 });
+        let there = u64::from(if self.next.wrap() { AVAIL } else { USED });
+        let available = |word: u64| word >> 48 & u64::from(AVAIL | USED) == there;
+        let asked = |word: u64| {
+            let told = u64::from(AVAIL | USED | NEXT | WRITE | INDIRECT);
+            word >> 48 & told == there | kind
+        };
+        let (mut taken, mut more) = (0, false);
+        for (one, [at, word]) in out.iter_mut().zip(slots.pairs_by_second()) {
+            if !asked(word) {
+                more = available(word);
                 break;
             }
             (one.id, one.at, one.len) = ((word >> 32) as u16, at, word as u32);
             taken += 1;
+        }
+        if taken == 0 && !more && most > 0 {
+            // The driver took back what was given back to it.
+            self.known = 0;
         }
         self.note_ones(taken);
         self.read += taken as u32;
         self.held += taken as u16;
         self.next = self.next.on(taken as u16, size);
         self.known = self.known.saturating_sub(taken as u16);
-        Ok((taken, taken < there))
+        Ok((taken, more))
     }
 
     /// See [`Ring::give_back`](super::ring::Ring::give_back).
@@ -425,98 +427,6 @@ impl Packed {
         let left = self.used.len().saturating_sub(chains.into());
         self.used.truncate(left);
         self.frames.retain(|(at, _)| *at < left);
-    }
-
-    /// What is used and not shown, as it is to be written: where, what, and for how many slots. Gives where it ends.
-    #[inline(always)]
-    fn each_used<E>(
-        &self,
-        mut each: impl FnMut(Cursor, Used, u16) -> Result<(), E>,
-    ) -> Result<Cursor, E> {
-        let mut cursor = self.shown;
-        let mut rest = &self.used[..];
-        while let Some((&used, behind)) = rest.split_first() {
-            rest = behind;
-            let mut used = used;
-            while self.format.in_order
-                && let Some((next, behind)) = rest.split_first()
-                && used.len | next.len == 0
-            {
-                // The last stands for all of a run in which nothing was written, where the first is (§2.8.9).
-                rest = behind;
-                used.id = next.id;
-                used.slots += next.slots;
-            }
-            let mut flags = if cursor.wrap() { AVAIL | USED } else { 0 };
-            if used.len > 0 {
-                flags |= WRITE;
-            }
-            each(cursor, used, flags)?;
-            cursor = cursor.on(used.slots, self.place.size);
-        }
-        Ok(cursor)
-    }
-
-    /// Tells of what is about to be shown.
-    fn tell(&self, journal: &dyn Journal) {
-        let each = |cursor: Cursor, used: Used, flags| {
-            journal.note(cursor.index(), (used.id, used.len, flags), used.slots);
-            Ok(())
-        };
-        let end: Result<_, std::convert::Infallible> = self.each_used(each);
-        let Ok(end) = end;
-        journal.commit(self.shown.0, end.0);
-    }
-
-    /// See [`Ring::show`](super::ring::Ring::show).
-    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
-        let first = self.shown;
-        if let Some(journal) = self.journal.as_deref().filter(|_| !self.used.is_empty()) {
-            self.tell(journal);
-        }
-        if let Some(kept) = self.kept.clone() {
-            let cursor = self.write_in_order(view, &kept)?;
-            return Ok(self.shown_up_to(cursor));
-        }
-        let mut head = None;
-        let cursor = self.each_used(|cursor, used, flags| {
-            let bytes = Self::used_bytes(used, flags);
-            // The driver looks at them in order: behind the first it sees none before that.
-            if head.is_none() {
-                head = Some(bytes);
-                return Ok(());
-            }
-            view.write(self.at(cursor) + 8, &bytes)
-        })?;
-        if let Some(bytes) = head {
-            view.write_release(self.at(first) + 8, &bytes)?;
-            if let Some(journal) = &self.journal {
-                journal.commit(cursor.0, cursor.0);
-            }
-        }
-        Ok(self.shown_up_to(cursor))
-    }
-
-    /// A used descriptor behind its address.
-    #[inline(always)]
-    fn used_bytes(used: Used, flags: u16) -> [u8; 8] {
-        let (id, flags) = (u64::from(used.id) << 32, u64::from(flags) << 48);
-        (u64::from(used.len) | id | flags).to_le_bytes()
-    }
-
-    /// All that is used is written, up to this place. Returns how many buffers that are.
-    #[inline(always)]
-    fn shown_up_to(&mut self, cursor: Cursor) -> u32 {
-        let size = self.place.size;
-        let slots = cursor.since(self.shown, size);
-        self.held -= slots;
-        let shown = self.used.len();
-        self.first = self.behind(self.first, shown as u16);
-        self.used.clear();
-        self.shown = cursor;
-        // A ring and more: every event lies behind it.
-        self.untold = self.untold.saturating_add(slots).min(size);
-        shown as u32
     }
 
     /// See [`Ring::owes_call`](super::ring::Ring::owes_call).
