@@ -86,9 +86,12 @@ impl Packed {
         Ok(self.shown_up_to(cursor))
     }
 
-    /// Writes what is used in one pass, if each is a descriptor and all lie in one region; the first of them last, behind which the
+    /// Writes what is used in one pass, if there are several, each is a descriptor, and all lie in one region; the first of them last, behind which the
     /// driver sees none before. Gives where it ends. `None`: nothing is to be seen yet.
     fn write_ones(&self, view: &View<'_>) -> Option<Cursor> {
+        if self.used.len() < 2 {
+            return None;
+        }
         let first = self.at(self.shown) + 8;
         let window = view.write_window(first)?;
         let one = |used: &Used| used.slots == 1 && !(self.format.in_order && used.len == 0);
