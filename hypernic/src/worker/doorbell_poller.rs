@@ -148,6 +148,13 @@ impl<B: Looked + Clone> DoorbellPoller<B> {
         }
     }
 
+    /// Whether `id` has rung, wherever it is to be looked at.
+    pub fn has_rung(&self, id: u64) -> bool {
+        let at = self.slots.get(&id);
+        let entry = at.and_then(|at| self.entries[*at].as_ref());
+        entry.is_some_and(|entry| entry.bell.rung())
+    }
+
     /// When to look next.
     pub fn due(&self) -> Option<Nanos> {
         let waiting = self.levels.iter().filter(|level| !level.slots.is_empty());

@@ -1,17 +1,20 @@
 //! Doorbells in memory: a worker that sleeps hears them, and looks at none that cannot ring.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use model::Clock;
+use model_testkit::Time;
 use pci::{Bar, Doorbells, QueueDoorbell};
 use vfio_user::{
     Client, Device, DeviceDescription, EventSet, Listener, MappedDoorbells, ResetCause, Server,
     SharedMem, SparseArea,
 };
 
-use super::{Served, Task, Turn, Workers};
+use super::run::{FIRST_ID, Worker};
+use super::{Served, Task, Turn, WorkerHandle, Workers, task};
 use crate::time::MonotonicClock;
 
 const PAGE: u64 = 0x1000;
@@ -89,34 +92,40 @@ struct Bench {
     _dir: tempfile::TempDir,
 }
 
+/// A NIC at this socket, and its tail.
+fn nic(path: &Path) -> (Body, Arc<AtomicU32>) {
+    let doorbells = Doorbells {
+        pages: vec![(PAGE as u32, 0x1000)],
+        queues: vec![QueueDoorbell {
+            setup: vec![],
+            head: PAGE as u32,
+            enable: (PAGE as u32 + ENABLE as u32, ON),
+            tail: PAGE as u32 + TAIL as u32,
+        }],
+        ..Doorbells::default()
+    };
+    let description = DeviceDescription::new(1, 2)
+        .bar(0, Bar::memory32(0x2000))
+        .doorbells(doorbells);
+    let listener = Listener::bind(path).expect("listen");
+    let server = Server::new(description, listener).expect("a server");
+    let tail = Arc::<AtomicU32>::default();
+    let device = Words {
+        words: [0; 16],
+        tail: Arc::clone(&tail),
+    };
+    (Body { server, device }, tail)
+}
+
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("nic.sock");
-        let doorbells = Doorbells {
-            pages: vec![(PAGE as u32, 0x1000)],
-            queues: vec![QueueDoorbell {
-                setup: vec![],
-                head: PAGE as u32,
-                enable: (PAGE as u32 + ENABLE as u32, ON),
-                tail: PAGE as u32 + TAIL as u32,
-            }],
-            ..Doorbells::default()
-        };
-        let description = DeviceDescription::new(1, 2)
-            .bar(0, Bar::memory32(0x2000))
-            .doorbells(doorbells);
-        let listener = Listener::bind(&path).expect("listen");
-        let server = Server::new(description, listener).expect("a server");
-        let tail = Arc::<AtomicU32>::default();
-        let device = Words {
-            words: [0; 16],
-            tail: Arc::clone(&tail),
-        };
+        let (body, tail) = nic(&path);
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let workers = Workers::start(1, &clock).expect("workers");
         let task = workers.task("bells");
-        task.start(Box::new(Body { server, device }));
+        task.start(Box::new(body));
         Self {
             workers,
             task,
@@ -186,4 +195,45 @@ fn a_sleeping_worker_hears_what_nobody_tells() {
         bench.looks() == before
     });
     assert!(bench.task.stop().is_some());
+}
+
+#[test]
+fn a_worker_that_is_awake_hears_all_of_those_served_last() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new(false)].into();
+    // No time passes: looks that are made every now and then are none.
+    let clock = Arc::new(Time::default());
+    let mut worker = Worker::new(Arc::clone(&handles), 0, clock).expect("worker");
+    let ids = AtomicU64::new(FIRST_ID);
+    let mut tasks = Vec::new();
+    let mut guests = Vec::new();
+    for name in ["a", "b", "c"] {
+        let path = dir.path().join(name);
+        let (body, tail) = nic(&path);
+        let task = task(&handles, 0, &ids, name);
+        task.start(Box::new(body));
+        tasks.push(task);
+        let guest = std::thread::spawn(move || {
+            let mut client = Client::connect(&path).expect("connect");
+            let page = map(&mut client);
+            page.store_u32(ENABLE, ON, Ordering::Release);
+            client.read_u32(0, PAGE).expect("an answer");
+            (client, page)
+        });
+        while !guest.is_finished() {
+            if !worker.step() {
+                worker.stay_awake(Duration::from_millis(1));
+            }
+        }
+        guests.push((guest.join().expect("a guest"), tail));
+    }
+    while worker.step() {}
+    for round in 1..100u32 {
+        // In an order in which each was served last, and long before.
+        let ((_, page), tail) = &guests[(round * round % 7 % 3) as usize];
+        page.store_u32(TAIL, round, Ordering::Release);
+        assert!(worker.stay_awake(LONG), "round {round}");
+        while worker.step() {}
+        assert_eq!(tail.load(Ordering::SeqCst), round);
+    }
 }

@@ -191,6 +191,7 @@ impl Worker {
             return;
         }
         let before = self.now;
+        self.look_at_warm();
         self.look(Some(&AT_ONCE));
         self.now = self.clock.now();
         let took = self.now.saturating_sub(before);
@@ -242,6 +243,16 @@ impl Worker {
             }
         }
         self.rung = rung;
+    }
+
+    /// Looks at the doorbells in memory of those served last: a driver that has just been busy has more to come, and may wait for it with
+    /// its ring full.
+    fn look_at_warm(&mut self) {
+        for at in 0..self.warm.len() {
+            if self.doorbell_poller.has_rung(self.warm[at].0.id) {
+                self.claim(self.warm[at].clone());
+            }
+        }
     }
 
     /// A sleep, whatever looks were made during it, has ended with something to do.
