@@ -65,10 +65,10 @@ pub fn paravirtual(page: &mut Page, figures: &Paravirtual) {
         &rows,
     );
     page.text(
-        "The paper's order is the other way round, and for the reason it gives: its NIC moves each frame twice over \
-         the PCIe bus, domain 0 copies once by processor. Here the daemon copies each frame of a VF or of our virtio-net \
-         once, from one VM's memory to the other's, and a frame of QEMU's virtio-net is moved by system calls: into the kernel \
-         by one QEMU, and out of it by the other.",
+        "The paper has its paravirtualized NIC ahead, and says why: a frame of its NIC crosses the PCIe bus twice, and domain 0 \
+         copies once by processor. Here the daemon copies each frame of a VF or of our virtio-net once, from one VM's memory \
+         to the other's: as in the paper, VF / this below 1 is a paravirtualized NIC ahead of a VF. A frame of QEMU's virtio-net \
+         is moved by system calls: into the kernel by one QEMU, and out of it by the other.",
     );
     scale(page, figures);
     page.data("pv_between", json(&figures.between));

@@ -201,18 +201,19 @@ fn a_sleeping_worker_hears_what_nobody_tells() {
 fn a_worker_that_is_awake_hears_all_of_those_served_last() {
     let dir = tempfile::tempdir().expect("a folder");
     let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new(false)].into();
-    // No time passes: looks that are made every now and then are none.
     let clock = Arc::new(Time::default());
-    let mut worker = Worker::new(Arc::clone(&handles), 0, clock).expect("worker");
+    let seen = Arc::clone(&clock) as Arc<dyn Clock>;
+    let mut worker = Worker::new(Arc::clone(&handles), 0, seen).expect("worker");
     let ids = AtomicU64::new(FIRST_ID);
-    let mut tasks = Vec::new();
-    let mut guests = Vec::new();
-    for name in ["a", "b", "c"] {
+    let nics = ["a", "b", "c"].map(|name| {
         let path = dir.path().join(name);
         let (body, tail) = nic(&path);
         let task = task(&handles, 0, &ids, name);
         task.start(Box::new(body));
-        tasks.push(task);
+        (path, tail, task)
+    });
+    while worker.step() {}
+    let guests = nics.map(|(path, tail, task)| {
         let guest = std::thread::spawn(move || {
             let mut client = Client::connect(&path).expect("connect");
             let page = map(&mut client);
@@ -221,16 +222,18 @@ fn a_worker_that_is_awake_hears_all_of_those_served_last() {
             (client, page)
         });
         while !guest.is_finished() {
+            clock.now.fetch_add(1_000_000, Ordering::Relaxed);
             if !worker.step() {
                 worker.stay_awake(Duration::from_millis(1));
             }
         }
-        guests.push((guest.join().expect("a guest"), tail));
-    }
+        (guest.join().expect("a guest"), tail, task)
+    });
     while worker.step() {}
+    // No more time passes: looks that are made every now and then are none.
     for round in 1..100u32 {
         // In an order in which each was served last, and long before.
-        let ((_, page), tail) = &guests[(round * round % 7 % 3) as usize];
+        let ((_, page), tail, _) = &guests[(round * round % 7 % 3) as usize];
         page.store_u32(TAIL, round, Ordering::Release);
         assert!(worker.stay_awake(LONG), "round {round}");
         while worker.step() {}
