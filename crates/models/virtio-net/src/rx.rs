@@ -1,7 +1,9 @@
 //! The receive side: from frames to buffers.
 
+mod fill;
 pub mod place;
 mod run;
+mod spread;
 mod trace;
 
 use std::sync::Arc;

@@ -1,15 +1,11 @@
 //! The short way: frames that are alike, and segments of a large one, each into one buffer behind a header that all of
 //! them have.
 
-mod spread;
-
-use datapath::counters::count_alone;
-use frame::{Cut, Run, work};
-use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
+use frame::{Cut, Run};
+use guest_mem::{View, copy_lengths, copy_run};
 use lease::BoundedGuard;
 use model::Env;
 
-use crate::core::chain::One;
 use crate::core::coalesce::Wait;
 use crate::core::device::{Device, Role};
 use crate::core::queues::{Room, RxQueues};
@@ -19,19 +15,12 @@ use crate::core::steering::{Hashed, Steering};
 use crate::filter;
 use crate::irq;
 use crate::regs::feature;
-use crate::rx::place::{DESCS_PER_COPY, Front};
+use crate::rx::fill::{Filled, Taken, find_buffers, used_lengths};
+use crate::rx::place::Front;
+use crate::rx::spread;
 
 /// What decides how frames are received: the pair, and the hash if it is reported. `None`: not in the short way.
 type Way = Option<(usize, Option<Hashed>)>;
-
-/// Frames in the buffers of a pair.
-#[derive(Clone, Copy, Default)]
-struct Filled {
-    frames: u64,
-    bytes: u64,
-    /// Those whose checksum the driver is to compute.
-    needs_csum: u64,
-}
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
@@ -79,58 +68,6 @@ pub fn deliver_cut(device: &Device, env: &Env, cut: &Cut<'_>, from: usize) -> Op
         };
         one_pair(device, env, (view, queues), pair, fill)
     })
-}
-
-/// What became of frames that were offered.
-#[derive(Default)]
-struct Taken {
-    /// So many were taken.
-    frames: usize,
-    /// The pairs whose drivers are to be called, a bit for each.
-    calls: u32,
-    /// Why a ring is broken.
-    broken: Option<Broken>,
-}
-
-impl Taken {
-    /// A pair has taken frames, unless its ring is broken: shows them to its driver, and counts them.
-    #[inline(always)]
-    fn settle(
-        &mut self,
-        (device, env): (&Device, &Env),
-        (view, queues): (&View<'_>, &mut RxQueues),
-        (pair, filled): (usize, Filled),
-        result: Result<(), Broken>,
-    ) {
-        let Some(ring) = &mut queues.rings[pair] else {
-            return;
-        };
-        let calls = &mut queues.calls;
-        let shown = result.and_then(|()| {
-            if filled.frames == 0 {
-                return Ok(false);
-            }
-            ring.no_kick(view)?;
-            calls.publish(pair, ring, view, &*env.clock)
-        });
-        if filled.frames > 0 {
-            queues.full_since[pair] = None;
-            count_alone(&device.counters.rx_frames, filled.frames);
-            count_alone(&device.counters.rx_bytes, filled.bytes);
-            let stats = &mut queues.stats[pair];
-            stats.packets += filled.frames;
-            stats.bytes += filled.bytes;
-            stats.needs_csum += filled.needs_csum;
-        }
-        self.frames += filled.frames as usize;
-        match shown {
-            Ok(call) => self.calls |= u32::from(call) << pair,
-            Err(why) => {
-                queues.rings[pair] = None;
-                self.broken = Some(why);
-            }
-        }
-    }
 }
 
 /// Takes frames as `fill` says, and calls the drivers.
@@ -184,49 +121,6 @@ fn one_pair(
     Some(taken)
 }
 
-/// The next buffers of a ring.
-struct Buffers<'v> {
-    /// So many were taken, and so many of them can be filled.
-    taken: usize,
-    found: usize,
-    /// Their region, in places of a header and a frame.
-    whole: WritePlaces<'v>,
-}
-
-/// Takes buffers of one part with room for `total` bytes, as many as there is storage for. It ends where one is of several parts,
-/// too small, or not in the region of the one before. `None`: the next is none for this way, and was not taken.
-#[inline(always)]
-fn find_buffers<'v>(
-    view: &'v View<'_>,
-    ring: &mut Ring,
-    total: usize,
-    (ones, places): (&mut [One], &mut [u64]),
-) -> Result<Option<Buffers<'v>>, Broken> {
-    let (taken, _) = ring.take_ones(view, true, ones)?;
-    work::add(u64::from(ring.take_read()) / DESCS_PER_COPY);
-    let near = ones[..taken].first();
-    let near = near.and_then(|one| view.write_places_anew(one.at, total));
-    let Some(whole) = near else {
-        ring.give_back(taken as u16);
-        return Ok(None);
-    };
-    let mut found = 0;
-    for (one, place) in ones[..taken].iter().zip(places) {
-        let to = whole.find(one.at).filter(|_| one.len as usize >= total);
-        let Some(to) = to else {
-            break;
-        };
-        whole.prefetch(to);
-        *place = to;
-        found += 1;
-    }
-    Ok(Some(Buffers {
-        taken,
-        found,
-        whole,
-    }))
-}
-
 /// Fills buffers with frames of a run, all behind the same header.
 fn fill_run(
     view: &View<'_>,
@@ -277,26 +171,6 @@ fn fill_run(
         }
     }
     Ok(())
-}
-
-/// Gives back buffers that hold a header of `front` bytes and a frame of its own length each. Returns the bytes of these
-/// frames.
-#[inline(never)]
-fn used_lengths(
-    view: &View<'_>,
-    ring: &mut Ring,
-    (mut ones, lens): (&[One], &[u16]),
-    front: usize,
-) -> Result<u64, Broken> {
-    let mut bytes = 0;
-    for alike in lens.chunk_by(|a, b| a == b) {
-        let len = usize::from(alike[0]);
-        let (now, later) = ones.split_at(alike.len());
-        ring.used_ones(view, now, (front + len) as u32)?;
-        bytes += (alike.len() * len) as u64;
-        ones = later;
-    }
-    Ok(bytes)
 }
 
 /// Fills buffers with segments of a cut from number `from` on, all behind the same header. Their checksums are left to the

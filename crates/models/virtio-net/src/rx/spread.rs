@@ -5,7 +5,6 @@ use frame::{HEAD, Head, Run};
 use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
 use model::Env;
 
-use super::{Filled, Taken, find_buffers, used_lengths};
 use crate::core::chain::One;
 use crate::core::config::MAX_PAIRS;
 use crate::core::device::Device;
@@ -13,6 +12,7 @@ use crate::core::queues::{ROOM, RxQueues};
 use crate::core::ring::Broken;
 use crate::core::steering::{Hashed, Steering};
 use crate::regs::{feature, header};
+use crate::rx::fill::{Filled, Taken, find_buffers, used_lengths};
 use crate::rx::place::Front;
 
 /// Pairs there can be.
