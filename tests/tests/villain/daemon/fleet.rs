@@ -40,7 +40,7 @@ const PEACE: u64 = 500;
 /// KiB of heap that a run may leave behind: what an allocator keeps, not what leaks.
 const SLACK: u64 = 512;
 
-/// KiB that it keeps or gives back of the reply that has all counters of a chip's 146 NICs.
+/// KiB that come and go with a chip's 146 NICs: about what the reply takes that has all their counters.
 const REPLY: u64 = 2048;
 
 /// KiB of heap that all runs together may leave behind.
