@@ -3,6 +3,7 @@ SHELL := /bin/sh
 CARGO ?= cargo
 CACHE ?= $(or $(HYPERNIC_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/hypernic,$(HOME)/.cache/hypernic))
 DENY_VERSION := 0.20.2
+KANI_VERSION := 0.68.0
 DENY := $(CACHE)/tools/bin/cargo-deny
 CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
@@ -38,7 +39,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs book man deb static oci sbom bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs book man deb static oci sbom bench fuzz fuzz-quick loom miri kani \
     coverage clean help
 
 all: build
@@ -60,6 +61,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	$(CARGO) test --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
+	@$(MAKE) --no-print-directory kani
 
 # Linking each test as tightly as the daemon takes longer than they run.
 test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance, the page in a browser
@@ -117,6 +119,9 @@ docs: ## write docs/registers/, docs/drops.md, docs/metrics.md, docs/words.md, d
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-control fresh
 	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
+
+kani: ## proofs of range and ring arithmetic, where Kani can be fetched
+	@CARGO="$(CARGO)" scripts/kani $(KANI_VERSION)
 
 static: ## programs that need no library, without user networks: target/MACHINE-unknown-linux-musl/release
 	@scripts/setup static

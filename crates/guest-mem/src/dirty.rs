@@ -232,4 +232,6 @@ impl Dirty {
 }
 
 #[cfg(test)]
+mod proofs;
+#[cfg(test)]
 mod tests;

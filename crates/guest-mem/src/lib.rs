@@ -16,6 +16,7 @@
 //! block says what keeps it sound.
 
 mod account;
+mod copy;
 mod crc;
 mod dirty;
 mod fault;

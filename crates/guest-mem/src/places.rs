@@ -2,9 +2,10 @@
 //! each, and a place is no more than its offset.
 
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::copy::copy;
 use crate::slice::{At, ReadSlice, Wide, WriteSlice};
 
 /// Bytes at the start of each frame of a run that its sender has read already, as two words.
@@ -227,7 +228,7 @@ pub fn copy_run<'r>(
         }),
         (false, 0) => copy_each(places, |read, write| {
             // SAFETY: as above; frames may overlap.
-            unsafe { ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD) }
+            unsafe { copy(read.add(HEAD), write.add(HEAD), len - HEAD) }
         }),
         (short, _) => copy_each(places, |read, write| {
             // SAFETY: as above; `more` bytes are writable behind the frame.
@@ -235,7 +236,7 @@ pub fn copy_run<'r>(
                 if short {
                     copy_short(read, write, len);
                 } else {
-                    ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
+                    copy(read.add(HEAD), write.add(HEAD), len - HEAD);
                 }
                 if more == size_of::<u32>() {
                     write.add(len).cast::<At<u32>>().write(At(0));
@@ -320,7 +321,7 @@ pub fn copy_lengths<'r>(
             if SHORT.contains(&len) {
                 copy_short(read, write, len);
             } else {
-                ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
+                copy(read.add(HEAD), write.add(HEAD), len - HEAD);
             }
             match more {
                 0 => {}
@@ -582,3 +583,6 @@ mod tests {
         assert_eq!(slice.firsts().collect::<Vec<_>>(), [words[0], words[2]]);
     }
 }
+
+#[cfg(test)]
+mod proofs;

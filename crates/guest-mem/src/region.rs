@@ -103,4 +103,15 @@ impl Near {
     pub(crate) fn len(&self) -> u64 {
         self.read.max(self.write)
     }
+
+    /// Where in it `iova..iova + len` begins, if all of that is in it, may be accessed so, and is not empty.
+    #[inline(always)]
+    pub(crate) fn holds(&self, iova: u64, len: u64, write: bool) -> Option<u64> {
+        let at = iova.wrapping_sub(self.iova);
+        let room = if write { self.write } else { self.read };
+        (at < room && len <= room - at && len > 0).then_some(at)
+    }
 }
+
+#[cfg(test)]
+mod proofs;

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
+use crate::copy::copy;
 use crate::sum;
 
 /// A run of bytes that can be read, in guest memory or in our own.
@@ -85,7 +86,7 @@ unsafe fn copy_out(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise; no access passes `n`. What is read twice is taken from the second time.
     unsafe {
         if n > DECIDED {
-            return ptr::copy_nonoverlapping(from, to, n);
+            return copy(from, to, n);
         }
         if n < 8 {
             for at in 0..n {
@@ -245,7 +246,7 @@ impl<'v> WriteSlice<'v> {
         let part = self.sub(start, bytes.len());
         // SAFETY: `part` is writable for its length (promise of `new`), `bytes` is ours and at
         // least as long; our shared borrow of `bytes` cannot be guest memory.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), part.ptr.as_ptr(), part.len) };
+        unsafe { copy(bytes.as_ptr(), part.ptr.as_ptr(), part.len) };
         part.len
     }
 
@@ -396,7 +397,7 @@ impl<'v> WriteSlice<'v> {
         let part = self.sub(start, source.len);
         // SAFETY: both runs are mapped for `part.len` bytes (promises of the two `new`s). Two
         // NICs may share one guest's memory, so they may overlap: `copy` allows that.
-        unsafe { ptr::copy(source.ptr.as_ptr(), part.ptr.as_ptr(), part.len) };
+        unsafe { copy(source.ptr.as_ptr(), part.ptr.as_ptr(), part.len) };
         part.len
     }
 

@@ -121,9 +121,7 @@ impl<'m> View<'m> {
     fn near(&self, iova: u64, len: u64, write: bool) -> Option<NonNull<u8>> {
         for near in &self.near {
             let near = near.get();
-            let at = iova.wrapping_sub(near.iova);
-            let room = if write { near.write } else { near.read };
-            if at < room && len <= room - at && len > 0 {
+            if let Some(at) = near.holds(iova, len, write) {
                 #[cfg(feature = "meter")]
                 self.meter.note(iova, len, write);
                 // SAFETY: `at` is inside of the region, which lies whole in a live mapping, pinned by

@@ -185,6 +185,9 @@ impl Fetcher {
 }
 
 #[cfg(test)]
+mod proofs;
+
+#[cfg(test)]
 mod tests {
     use regs::{Access, Register, Status, Table};
 

@@ -201,3 +201,6 @@ fn get(bytes: &[u8], at: usize) -> u16 {
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
+
+#[cfg(test)]
+mod proofs;

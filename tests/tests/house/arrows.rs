@@ -44,6 +44,7 @@ const ROOMS: &[Room] = &[
     room("port-null", &["frame", "port"], "frames to nowhere"),
     room("port-loopback", &["frame", "port"], "frames back to their sender"),
     room("model", &["frame", "guest-mem", "pci", "snapshot"], "what a NIC model is and may ask for"),
+    room("proofs", &[], "what holds for all values: proofs for Kani, and tests"),
     room("model-testkit", &["frame", "guest-mem", "intel-offsets", "model", "wire"], "what is around a model in tests, all fake; scripts for several models"),
     room("datapath", &["csb", "frame", "guest-mem", "model", "wire"], "what any NIC with rings needs and no vendor owns"),
     room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),

@@ -283,3 +283,6 @@ fn piece(offset: u64, left: usize) -> usize {
     let fits = 1 << (usize::BITS - 1 - left.leading_zeros());
     aligned.min(fits)
 }
+
+#[cfg(test)]
+mod proofs;

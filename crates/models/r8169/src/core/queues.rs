@@ -289,3 +289,6 @@ impl Group {
 
     pub const ALL: [Group; 3] = [Group::Station, Group::Broadcast, Group::Multicast];
 }
+
+#[cfg(test)]
+mod proofs;

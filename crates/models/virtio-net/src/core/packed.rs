@@ -502,3 +502,6 @@ impl Packed {
         std::mem::take(&mut self.read)
     }
 }
+
+#[cfg(test)]
+mod proofs;

@@ -128,3 +128,6 @@ impl From<OutOfOrder> for Broken {
 pub(crate) fn passed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
+
+#[cfg(test)]
+mod proofs;

@@ -442,3 +442,6 @@ impl Split {
         std::mem::take(&mut self.read)
     }
 }
+
+#[cfg(test)]
+mod proofs;
