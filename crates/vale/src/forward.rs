@@ -324,6 +324,18 @@ impl Scratch {
         }
     }
 
+    /// One of those who get this batch, and whether there is no other.
+    fn receivers(&self, from: &Port, ports: &[Arc<Port>]) -> Option<(PortId, bool)> {
+        if self.flood.is_empty() {
+            let first = *self.touched.first()?;
+            return Some((ports[first as usize].id, self.touched.len() == 1));
+        }
+        // All others get what is flooded.
+        let returns = self.pools.as_ref().is_some_and(|p| p.may_return(from));
+        let mut others = ports.iter().filter(|to| to.id != from.id || returns);
+        Some((others.next()?.id, others.next().is_none()))
+    }
+
     /// Calls each destination once. Returns the port and position at which the batch is cut, if
     /// frames stay with the sender.
     fn deliver(
@@ -336,9 +348,8 @@ impl Scratch {
         now: Nanos,
     ) -> Option<(u32, u16)> {
         self.short.clear();
-        if let Some(at) = self.touched.first().or(self.flood.first().map(|_| &0)) {
-            let alone = self.touched.len() == 1 && self.flood.is_empty();
-            self.patience.serves(ports[*at as usize].id, alone, now);
+        if let Some((to, alone)) = self.receivers(from, ports) {
+            self.patience.serves(to, alone, now);
         }
         // One more than the last position that has gone anywhere.
         let mut gone = self.flood.last().map_or(0, |last| last + 1);

@@ -1,5 +1,6 @@
 //! Destinations without room: who waits, for how long, and what is dropped.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -233,6 +234,41 @@ fn a_port_that_is_slow_but_steady_is_waited_for_for_ever() {
         }
     }
     assert_eq!(count(&switch, "b", "drop_no_room"), 0);
+}
+
+#[test]
+fn a_flood_to_the_only_other_port_makes_a_sender_no_less_patient() {
+    let (switch, hand, _) = kept();
+    let [(a, _), (b, to_b)] = ["a", "b"].map(|name| attach(&switch, name, 0));
+    // Nobody has these addresses yet.
+    to_b.make_room(2);
+    assert_eq!(send(&a, 0, &[(mac(9), mac(1)), (mac(2), mac(1))]), 2);
+    send(&b, 0, &[(mac(1), mac(2))]);
+    // A frame each 10 ms is what b takes.
+    let steadily = |numbers: Range<u64>| {
+        let (mut sent, mut waited) = (numbers.start, 0);
+        while sent < numbers.end {
+            match send(&a, sent, &[(mac(2), mac(1))]) {
+                0 => {
+                    hand.advance(10 * MS);
+                    waited += 10;
+                    to_b.make_room(1);
+                }
+                n => sent += n as u64,
+            }
+        }
+        waited
+    };
+    let waited = steadily(2..100);
+    assert!(waited > 900, "{waited} ms in the second of the flood");
+    assert_eq!(to_b.numbers(), (0..100).collect::<Vec<_>>());
+    assert_eq!(count(&switch, "b", "drop_no_room"), 0);
+    // With a third port a flood is frames for another.
+    let (_c, _) = attach(&switch, "c", 0);
+    send(&a, 100, &[(mac(9), mac(1))]);
+    let waited = steadily(101..200);
+    assert!((90..=110).contains(&waited), "{waited} ms");
+    assert!(count(&switch, "b", "drop_no_room") > 80);
 }
 
 #[test]
