@@ -194,8 +194,8 @@ fn middle(column: &Column, name: &str) -> f64 {
 fn inside(page: &mut Page, specs: &[Spec], within: &[Column]) {
     page.heading("Inside one process");
     page.text(
-        "Models, switch and both guests' memories driven by one thread as the daemon drives them, without sockets; processor time, the \
-         least of a round's samples, beside the raw loop's in turns. The ratio is the ceiling's time over ours: our share of what this \
+        "Two 82540EMs or two VFs of an 82576, switch and both guests' memories driven by one thread as the daemon drives them, without \
+         sockets; processor time, the least of a round's samples, beside the raw loop's in turns. The ratio is the ceiling's time over ours: our share of what this \
          machine can do. Rings of 256.",
     );
     let rows: Vec<Vec<String>> = specs
@@ -204,6 +204,7 @@ fn inside(page: &mut Page, specs: &[Spec], within: &[Column]) {
         .map(|(spec, column)| {
             let ns = middle(column, "ours_ns");
             vec![
+                if spec.vf { "VFs" } else { "82540EMs" }.to_owned(),
                 format!(
                     "{}{}",
                     spec.size,
@@ -220,6 +221,7 @@ fn inside(page: &mut Page, specs: &[Spec], within: &[Column]) {
         .collect();
     page.table(
         &[
+            "NICs",
             "bytes",
             "burst",
             "ns a frame",
