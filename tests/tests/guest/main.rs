@@ -1,6 +1,7 @@
 //! Real guests with the drivers they have.
 #![forbid(unsafe_code)]
 
+mod apparmor;
 mod architectures;
 mod back_ends;
 mod crash;

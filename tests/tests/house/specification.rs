@@ -83,7 +83,7 @@ impl Tree {
             .filter(move |(path, _)| path.starts_with(prefix))
     }
 
-    /// A test of that name: marked as one, or listed for each kernel by a macro.
+    /// A test of that name: marked as one, listed for each kernel by a macro, or made of a proof.
     fn has_test(&self, prefix: &str, name: &str) -> bool {
         let function = format!("fn {name}(");
         let listed = format!("    {name},");
@@ -100,6 +100,7 @@ impl Tree {
                 .enumerate()
                 .any(|(at, line)| line.contains(&function) && marked(at))
                 || (text.contains("on_every_kernel! {") && text.lines().any(|l| l == listed))
+                || (text.contains("\nproofs! {") && lines.iter().any(|l| l.starts_with(&function)))
         })
     }
 
