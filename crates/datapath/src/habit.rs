@@ -30,9 +30,45 @@ impl Habit {
         self.skip = self.wait;
     }
 
+    /// The sink had no room, which is why it took no run: once it has, trying pays again.
+    #[inline]
+    pub fn was_full(&mut self) {
+        *self = Habit::default();
+    }
+
     /// One was sent.
     #[inline]
     pub fn worked(&mut self) {
         self.wait = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches until the next try.
+    fn skipped(habit: &mut Habit) -> u32 {
+        (0..).take_while(|_| !habit.tries()).count() as u32
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+        let mut habit = Habit::default();
+        let mut fail = || {
+            habit.failed();
+            skipped(&mut habit)
+        };
+        assert_eq!([fail(), fail(), fail()], [1, 3, 7]);
+        assert_eq!([fail(), fail(), fail()], [15, 31, 31]);
+        habit.worked();
+        habit.failed();
+        assert_eq!(skipped(&mut habit), 1);
+        // A full sink says nothing about runs.
+        habit.failed();
+        habit.was_full();
+        assert!(habit.is_open());
+        habit.failed();
+        assert_eq!(skipped(&mut habit), 1);
     }
 }

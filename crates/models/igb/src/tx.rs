@@ -427,6 +427,7 @@ impl Turns {
         call.budget = call.budget.saturating_sub(cost);
         self.short = taken < offered;
         if self.short {
+            self.runs.was_full();
             return Turn::Blocked;
         }
         let tail = plan.place.tail(&function.file);

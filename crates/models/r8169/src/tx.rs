@@ -239,6 +239,7 @@ fn turn(
             }
         }
         if !sent.all {
+            state.runs.was_full();
             return Progress::Blocked;
         }
         match end {

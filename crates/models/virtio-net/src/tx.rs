@@ -248,6 +248,7 @@ fn turn(
             irq::queue(device, env, Role::Tx(pair));
         }
         if !all {
+            queue.runs.was_full();
             return Ok(Progress::Blocked);
         }
         match end {

@@ -246,6 +246,33 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
+#[test]
+fn a_full_sink_is_offered_runs_again_once_it_has_room() {
+    let mut lab = Lab::new(true);
+    let desc = Desc {
+        addr: BUFFERS,
+        len: 60,
+        kind: None,
+        cmd: cmd::EOP | cmd::IFCS,
+        popts: 0,
+        special: 0,
+    };
+    for round in 0..20 {
+        for room in [0, 16] {
+            let descs = (0..16).map(|n| ((16 * round + n) % RING, desc.clone()));
+            lab.step(&Step {
+                descs: descs.collect(),
+                tail: 16 * (round + 1) % RING,
+                room,
+                budget: 256,
+                pad: false,
+                tags: false,
+            });
+        }
+    }
+    assert_eq!(lab.wire.in_runs.load(Relaxed), 20 * 16);
+}
+
 proptest! {
     #[test]
     fn fast_path_and_parser_do_the_same(steps in proptest::collection::vec(step(), 1..12)) {

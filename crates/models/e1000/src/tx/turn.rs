@@ -222,6 +222,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         state.stride.learn(taken, offered);
         scratch.batch.clear();
         if taken < offered {
+            state.runs.was_full();
             return Step::End(Progress::Blocked);
         }
         self.outcome(end, work, moved)

@@ -207,6 +207,24 @@ fn alike_frames_cross_as_a_run() {
     assert_eq!(m.take_isr(), TOK | TDU);
 }
 
+#[test]
+fn a_full_sink_is_offered_runs_again_once_it_has_room() {
+    let mut m = machine(64, 2048, 0x60, 0, 0xf);
+    m.poke(TX_BUFFERS, &plain(PEER, 60));
+    for round in 0..20 {
+        for n in 0..16 {
+            let at = (16 * round + n) % 64;
+            let end = if at == 63 { EOR } else { 0 };
+            m.tx_desc(at, OWN | BOTH | end | 60, 0, TX_BUFFERS);
+        }
+        for room in [0, 16] {
+            m.wire.set_room(room);
+            m.nic.transmit.run(&m.env, &m.wire, 256);
+        }
+    }
+    assert_eq!(m.wire.in_runs.load(Relaxed), 20 * 16);
+}
+
 /// Of several lengths, and for several stations; and no more at once than a turn has bytes.
 #[test]
 fn mixed_frames_cross_as_a_mix() {

@@ -404,6 +404,26 @@ fn sent(features: u64, steps: &[SentStep]) -> Result<(usize, usize), TestCaseErr
     Ok((load(&wire.in_runs), load(&wire.in_mixes)))
 }
 
+#[test]
+fn a_full_sink_is_offered_runs_again_once_it_has_room() {
+    let frame = [[2, 0, 0, 0, 0, 9].as_slice(), &[0x11; 54]].concat();
+    for packed in [0, feature::PACKED] {
+        let packets = vec![(false, (false, Shape::Usual, frame.clone())); 16];
+        let step = |at| match at % 2 {
+            0 => (None, packets.clone(), Some(0)),
+            _ => (None, Vec::new(), Some(16)),
+        };
+        let steps: Vec<SentStep> = (0..40).map(step).collect();
+        let got = sent(USUAL | COMMANDS | packed, &steps);
+        // Where the ring ends within a burst, few are left of it, which go as a batch.
+        let (in_runs, in_mixes) = got.expect("the same");
+        assert!(
+            in_runs >= 12 * 16 && in_mixes == 0,
+            "{packed:#x}: {in_runs}"
+        );
+    }
+}
+
 fn packets() -> impl Strategy<Value = Vec<(bool, Packet)>> {
     let rare = prop::sample::select([vec![false; 30], vec![true]].concat());
     let shapes = prop::collection::vec((shape(), rare), 40);

@@ -215,6 +215,24 @@ fn plain() -> impl Strategy<Value = (usize, u64, u8)> {
     (len, header, command)
 }
 
+#[test]
+fn a_full_sink_is_offered_runs_again_once_it_has_room() {
+    let mut guest = Guest::pf_with(true);
+    let wire = Wire::with(Caps::ALL);
+    guest.start_tx(0, 64);
+    guest.write(BUFFER, &[2; 64]);
+    let packet = data(BUFFER, 60, cmd::EOP | cmd::IFCS, 0, 60);
+    for _ in 0..20 {
+        wire.set_room(0);
+        guest.send(0, &vec![packet; 16]);
+        for room in [0, 16] {
+            wire.set_room(room);
+            guest.run(&wire);
+        }
+    }
+    assert_eq!(wire.in_runs.load(Ordering::Relaxed), 20 * 16);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 40 }))]
     /// Packets of any lengths and headers go the short way as they go through the parser.
