@@ -456,6 +456,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_places_are_found_in_regions_that_were_not_used_yet() {
+        let memory = Memory::new();
+        // Two larger ones, which every view has at hand.
+        for (at, len) in [(1, 4), (2, 4), (3, 1), (4, 1), (5, 1)] {
+            memory.map_anon(at << 20, len * 0x1000).expect("map");
+        }
+        let view = memory.view();
+        for at in [3, 4, 5, 3, 1, 2, 5] {
+            let iova = at << 20;
+            let row = view.read_run(iova + 0xf0, 0x10).expect("mapped");
+            let places = view.read_places(iova, 60).expect("mapped");
+            assert_eq!((row.len(), places.find(iova + 60)), (0x10, Some(60)));
+            assert!(view.read_run(iova + 0xff8, 0x10).is_none() || at < 3);
+        }
+        assert!(view.read_run(6 << 20, 1).is_none() && view.read_places(6 << 20, 1).is_none());
+    }
+
+    #[test]
     fn rows_of_the_same_words() {
         let memory = filled();
         let view = memory.view();

@@ -132,6 +132,13 @@ impl<'m> View<'m> {
         None
     }
 
+    /// As [`View::near`], of any region, which is at hand then.
+    #[cold]
+    fn bring(&self, iova: u64, len: u64, write: bool) -> Option<NonNull<u8>> {
+        self.find(iova)?;
+        self.near(iova, len, write)
+    }
+
     /// Keeps a region at hand.
     fn keep_near(&self, region: &Region) {
         if let Some(near) = self.table.near_of(region) {
@@ -271,12 +278,16 @@ impl<'m> View<'m> {
         true
     }
 
-    /// Places of `len` bytes in the region that holds `iova`, if that was used just before and may be read. `None`
+    /// Places of `len` bytes in the region that holds `iova`, if that may be read. `None`
     /// says nothing: ask [`View::read_slices`].
     #[inline]
     pub fn read_places(&self, iova: u64, len: usize) -> Option<ReadPlaces<'_>> {
-        let mut near = self.near.iter().map(Cell::get);
-        let near = near.find(|near| iova.wrapping_sub(near.iova) < near.read)?;
+        let holds = |near: &Near| iova.wrapping_sub(near.iova) < near.read;
+        let near = || self.near.iter().map(Cell::get).find(holds);
+        let near = near().or_else(|| {
+            self.bring(iova, 1, false)?;
+            near()
+        })?;
         // SAFETY: the whole region may be read, and lies inside a live mapping, pinned by this view.
         unsafe {
             ReadPlaces::new(
@@ -472,11 +483,12 @@ impl<'m> View<'m> {
         result
     }
 
-    /// Borrows a range for reading, if it is one run of a region used just before. `None` says
+    /// Borrows a range for reading, if it is one run of a region. `None` says
     /// nothing: ask [`View::read_slices`].
     #[inline]
     pub fn read_run(&self, iova: u64, len: u64) -> Option<ReadSlice<'_>> {
-        let ptr = self.near(iova, len, false)?;
+        let near = self.near(iova, len, false);
+        let ptr = near.or_else(|| self.bring(iova, len, false))?;
         // SAFETY: promise of `near`, pinned by this view as long as it is borrowed.
         Some(unsafe { ReadSlice::new(ptr, len as usize) })
     }
