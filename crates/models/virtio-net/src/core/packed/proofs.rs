@@ -7,7 +7,7 @@ use crate::core::place::{Format, Place, Position};
 fn cursor(size: u16, index: u16, wrap: bool) -> (u16, Cursor) {
     let size = size % MAX_SIZE + 1;
     let wrap = if wrap { WRAP } else { 0 };
-    (size, Cursor(index % size | wrap))
+    (size, Cursor((index % size) | wrap))
 }
 
 proofs! {
