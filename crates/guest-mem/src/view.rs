@@ -132,11 +132,11 @@ impl<'m> View<'m> {
         None
     }
 
-    /// As [`View::near`], of any region, which is at hand then.
+    /// As [`View::near`] for reading, of any region, which is at hand then.
     #[cold]
-    fn bring(&self, iova: u64, len: u64, write: bool) -> Option<NonNull<u8>> {
+    fn bring(&self, iova: u64, len: u64) -> Option<NonNull<u8>> {
         self.find(iova)?;
-        self.near(iova, len, write)
+        self.near(iova, len, false)
     }
 
     /// Keeps a region at hand.
@@ -285,7 +285,7 @@ impl<'m> View<'m> {
         let holds = |near: &Near| iova.wrapping_sub(near.iova) < near.read;
         let near = || self.near.iter().map(Cell::get).find(holds);
         let near = near().or_else(|| {
-            self.bring(iova, 1, false)?;
+            self.find(iova)?;
             near()
         })?;
         // SAFETY: the whole region may be read, and lies inside a live mapping, pinned by this view.
@@ -488,7 +488,7 @@ impl<'m> View<'m> {
     #[inline]
     pub fn read_run(&self, iova: u64, len: u64) -> Option<ReadSlice<'_>> {
         let near = self.near(iova, len, false);
-        let ptr = near.or_else(|| self.bring(iova, len, false))?;
+        let ptr = near.or_else(|| self.bring(iova, len))?;
         // SAFETY: promise of `near`, pinned by this view as long as it is borrowed.
         Some(unsafe { ReadSlice::new(ptr, len as usize) })
     }
