@@ -504,8 +504,9 @@ impl<'m> View<'m> {
         len: u64,
         visit: &mut dyn FnMut(ReadSlice<'v>),
     ) -> Result<(), Fault> {
-        if let Some(slice) = self.read_run(iova, len) {
-            visit(slice);
+        if let Some(ptr) = self.near(iova, len, false) {
+            // SAFETY: promise of `near`, pinned by this view for `'v`.
+            visit(unsafe { ReadSlice::new(ptr, len as usize) });
             return Ok(());
         }
         // SAFETY: `runs` yields runs inside live mappings, pinned by this view for `'v`.
