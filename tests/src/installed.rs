@@ -159,6 +159,16 @@ impl DebianRoot {
         )))
     }
 
+    /// Packs it as an archive that a kernel boots.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn archive(&self, to: &Path) -> Result<()> {
+        let pack = "cd \"$0\" && find . -xdev | cpio --quiet -o -H newc >\"$1\"";
+        let mut command = Command::new("sh");
+        run(command.args(["-ec", pack]).arg(self.path()).arg(to)).map(drop)
+    }
+
     /// Installs the package.
     ///
     /// # Errors

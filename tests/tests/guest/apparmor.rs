@@ -1,11 +1,10 @@
 //! The rule for libvirt's QEMU where AppArmor enforces it: in a Debian whose kernel has it on.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use hypernic_tests::Slots;
-use hypernic_tests::installed::{DebianRoot, package, repository, run};
+use hypernic_tests::installed::{DebianRoot, package, repository};
 use rig::{Boot, CMDLINE, GuestConfig, Kernel, Rig};
 
 /// What libvirt confines its QEMUs by, and what lets an operator add to it.
@@ -84,12 +83,7 @@ fn archive(dir: &Path) -> PathBuf {
     root.sh("chmod 755 /init; mkdir -p /etc/apparmor.d/local/abstractions; rm -rf /var/cache/apt /var/lib/apt/lists /usr/share/doc")
         .unwrap();
     let archive = dir.join("root.cpio");
-    let pack = "cd \"$0\" && find . -xdev | cpio --quiet -o -H newc >\"$1\"";
-    run(Command::new("sh")
-        .args(["-ec", pack])
-        .arg(root.path())
-        .arg(&archive))
-    .unwrap();
+    root.archive(&archive).unwrap();
     archive
 }
 

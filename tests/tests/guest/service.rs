@@ -1,11 +1,10 @@
 //! The package as a service of a Debian that boots: enabled, reloaded, watched, killed.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use hypernic_tests::Slots;
-use hypernic_tests::installed::{DebianRoot, package, run};
+use hypernic_tests::installed::{DebianRoot, package};
 use rig::{Boot, CMDLINE, GuestConfig, Kernel, Rig};
 use tempfile::TempDir;
 
@@ -146,9 +145,7 @@ fn archive(dir: &TempDir) -> PathBuf {
              rm -rf /var/cache/apt /var/lib/apt/lists /usr/share/doc /usr/share/i18n; passwd -d root")
         .unwrap();
     let archive = dir.path().join("root.cpio");
-    let pack = "cd \"$0\" && find . -xdev | cpio --quiet -o -H newc >\"$1\"";
-    let mut command = Command::new("sh");
-    run(command.args(["-ec", pack]).arg(root.path()).arg(&archive)).unwrap();
+    root.archive(&archive).unwrap();
     archive
 }
 
