@@ -37,8 +37,8 @@ fn looks(options: &Options) -> u32 {
 
 /// How long it takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    15.0 + (3 * options.rounds()) as f64 * (seconds(options) + 0.5)
-        + 3.0 * f64::from(looks(options))
+    let samples = BESIDE.iter().map(|beside| beside.seconds(options) + 0.5);
+    15.0 + options.rounds() as f64 * samples.sum::<f64>() + 3.0 * f64::from(looks(options))
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {
@@ -70,7 +70,43 @@ pub fn run(options: &Options, page: &mut Page, quiet: &mut Quiet) -> Result<()> 
 }
 
 /// Who asks while frames pass.
-const BESIDE: [&str; 3] = ["nobody", "subscribers", "subscribers and calls"];
+struct Beside {
+    name: &'static str,
+    subscribers: usize,
+    /// Seconds between calls for everything.
+    every: Option<u64>,
+}
+
+impl Beside {
+    /// How long a sample is: as long as it takes until the next call, at least.
+    fn seconds(&self, options: &Options) -> f64 {
+        let every = self.every.filter(|_| !options.quick);
+        seconds(options).max(every.unwrap_or(0) as f64)
+    }
+}
+
+const BESIDE: [Beside; 4] = [
+    Beside {
+        name: "nobody",
+        subscribers: 0,
+        every: None,
+    },
+    Beside {
+        name: "subscribers",
+        subscribers: SUBSCRIBERS,
+        every: None,
+    },
+    Beside {
+        name: "subscribers, and calls every 15 s",
+        subscribers: SUBSCRIBERS,
+        every: Some(15),
+    },
+    Beside {
+        name: "subscribers, and calls every second",
+        subscribers: SUBSCRIBERS,
+        every: Some(1),
+    },
+];
 
 fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fabric) -> Result<()> {
     let kind = Traffic::Plain(SIZE);
@@ -82,11 +118,14 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
     }
     flood(&mut guests, 0.3)?;
     let control = fabric.dir().join("control.sock");
-    let mut columns: Vec<Column> = BESIDE.iter().map(|beside| Column::new(*beside)).collect();
+    let mut columns: Vec<Column> = BESIDE
+        .iter()
+        .map(|beside| Column::new(beside.name))
+        .collect();
     eprint!("  the data path beside control");
     in_turns(quiet, options.rounds(), &mut columns, |i| {
-        let many = if i == 0 { 0 } else { SUBSCRIBERS };
-        let subscribers: Vec<UnixStream> = (0..many)
+        let beside = &BESIDE[i];
+        let subscribers: Vec<UnixStream> = (0..beside.subscribers)
             .map(|_| subscribe(&control))
             .collect::<Result<_>>()?;
         let mut readers = Vec::new();
@@ -97,8 +136,10 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
             readers.push(stream);
         }
         let began = (fabric.cpu(), control_thread(fabric.id()));
-        let asker = (i == 2).then(|| Calls::start(&control)).transpose()?;
-        let (frames, took) = flood(&mut guests, seconds(options))?;
+        let every = beside.every.map(Duration::from_secs);
+        let asker = every.map(|every| Calls::start(&control, every));
+        let asker = asker.transpose()?;
+        let (frames, took) = flood(&mut guests, beside.seconds(options))?;
         let calls = asker.map_or(Ok(0), Calls::end)?;
         let daemon = fabric.cpu() - began.0;
         let asked = control_thread(fabric.id()) - began.1;
@@ -115,8 +156,8 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
     page.heading("The data path beside control");
     page.text(&format!(
         "{NICS} NICs on one switch, of which {BUSY} send to each other as above. Beside them {SUBSCRIBERS} clients are told of changes, of \
-         which half never read; then one more asks for the list of all NICs and for all metrics, zeros included, once a second each, \
-         and reads the answers. Millions of frames a second, over the same without anybody, and the processor time of the control \
+         which half never read; then one more asks for the list of all NICs and for all metrics, zeros included, and reads the \
+         answers: every 15 seconds, as in the first example of Prometheus, or every second. Millions of frames a second, over the same without anybody, and the processor time of the control \
          thread. The daemon, its control thread included, has one processor."
     ));
     let part = |column: &Column| {
@@ -205,14 +246,14 @@ fn control_thread(id: u32) -> f64 {
     tasks.filter_map(time).sum::<f64>() / 1e9
 }
 
-/// A client that asks for everything once a second. It reads the answers and no more: its processor is the guests'.
+/// A client that asks for everything again and again. It reads the answers and no more: its processor is the guests'.
 struct Calls {
     over: std::sync::mpsc::Sender<()>,
     thread: std::thread::JoinHandle<std::result::Result<u64, String>>,
 }
 
 impl Calls {
-    fn start(control: &Path) -> Result<Self> {
+    fn start(control: &Path, every: Duration) -> Result<Self> {
         let mut stream = UnixStream::connect(control).map_err(refused)?;
         let (over, ends) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -226,9 +267,7 @@ impl Calls {
                     all_there_is(&stream).map_err(|error| error.to_string())?;
                     calls += 1;
                 }
-                if ends.recv_timeout(Duration::from_secs(1))
-                    != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-                {
+                if ends.recv_timeout(every) != Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                     return Ok(calls);
                 }
             }

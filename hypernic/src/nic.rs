@@ -280,7 +280,7 @@ impl RunningNic {
         // What kills this worker too is this NIC's.
         let mark = page.thread(MARK);
         if let Some(mark) = &mark {
-            mark.begin(page.nic(&self.name));
+            mark.begin(page.nics().place(&self.name));
         }
         let went = body.door.revive();
         if let Some(mark) = &mark {

@@ -12,15 +12,18 @@ use model::{
 
 /// Whether the NIC of that name is in quarantine.
 pub(crate) fn holds(name: &str) -> bool {
-    keeper::current().is_some_and(|page| page.nic(name).is_some_and(|nic| page.is_quarantined(nic)))
+    keeper::current().is_some_and(|page| {
+        let nic = page.nics().place(name);
+        nic.is_some_and(|nic| page.nics().is_quarantined(nic))
+    })
 }
 
 /// The NIC was removed: the next of its name begins anew.
 pub(crate) fn end(name: &str) {
     if let Some(page) = keeper::current()
-        && let Some(nic) = page.nic(name)
+        && let Some(nic) = page.nics().place(name)
     {
-        page.pardon(nic);
+        page.nics().pardon(nic);
     }
 }
 

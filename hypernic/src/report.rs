@@ -48,7 +48,10 @@ pub fn process() -> Section {
         ("log_lines_lost", program::log::lost()),
         ("worker_restarts", of_keeper(|page| page.life() - 1)),
         ("worker_hangs", of_keeper(keeper::Shared::hangs)),
-        ("nics_quarantined", of_keeper(keeper::Shared::quarantines)),
+        (
+            "nics_quarantined",
+            of_keeper(|page| page.nics().quarantines()),
+        ),
     ];
     Section {
         kind: "process",

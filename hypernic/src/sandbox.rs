@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-pub use jail::{Layers, Mode};
+pub use jail::{Layers, Mode, end_on_faults};
 use jail::{Plan, Role};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};

@@ -6,6 +6,8 @@
 mod counters;
 mod daemon;
 mod error;
+#[cfg(target_arch = "x86_64")]
+mod fault;
 pub mod guests;
 mod holdings;
 pub mod host;
@@ -23,6 +25,8 @@ pub mod wired;
 pub use counters::Counters;
 pub use daemon::{Daemon, Launch, LogLine, binary, copy_program, scratch};
 pub use error::{Error, Result};
+#[cfg(target_arch = "x86_64")]
+pub use fault::fault;
 pub use holdings::Holdings;
 pub use lab::{Lab, mac};
 pub use patience::LONG;

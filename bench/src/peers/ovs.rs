@@ -96,6 +96,8 @@ impl Peer for Pair {
         let used = before.since();
         let share = begun.zip(self.switch.cycles());
         let share = share.map(|(b, a)| (a.0 - b.0) / (a.1 - b.1).max(1.0));
+        // Its counters can go back, too.
+        let share = share.filter(|share| (0.0..=1.0).contains(share));
         let at_work = self.guests.share()?;
         self.guests.hold(true);
         self.switch.hold(true);

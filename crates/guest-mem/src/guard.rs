@@ -143,8 +143,28 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        if libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) == 0 {
+            return;
+        }
     }
+    // A thread that may not make this call would fault here for ever.
+    end();
+}
+
+/// Ends the process without a system call.
+fn end() -> ! {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: an instruction that is none, whose signal nobody handles so that the process goes on.
+    unsafe {
+        std::arch::asm!("ud2", options(noreturn));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("udf #0", options(noreturn));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    std::process::abort()
 }
 
 fn zero_pages(start: usize, len: usize) -> bool {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::calls;
@@ -71,6 +72,36 @@ pub fn leave_signals() {
             libc::sigdelset(&mut set, own);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+/// What is called on a thread that faults.
+static NOTE: OnceLock<fn()> = OnceLock::new();
+
+/// Has what a thread must not do (it uses memory that is not there, or an instruction that is none) end the process at once. Before
+/// that `note` is called on that thread, by a handler of signals: it may store atomics, and nothing more.
+///
+/// The standard library has a handler that asks the kernel for the end by a call that threads which serve NICs may not make:
+/// the fault would come again for ever.
+pub fn end_on_faults(note: fn()) {
+    let _ = NOTE.set(note);
+    for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE] {
+        // SAFETY: all zeros is an empty set of flags and signals.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        let handler: extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void) = faulted;
+        action.sa_sigaction = handler as usize;
+        // The stack may be what is at its end. The same fault comes again when the handler returns, and is not handled then.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND;
+        // SAFETY: the handler reads what the kernel gave it and calls a function that only stores atomics.
+        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn faulted(_signal: c_int, info: *const libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel's siginfo (sigaction(2)).
+    let by_itself = unsafe { (*info).si_code } > 0;
+    if by_itself && let Some(note) = NOTE.get() {
+        note();
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use threads::Kind;
 
-pub use fatal::{close_from, leave_signals};
+pub use fatal::{close_from, end_on_faults, leave_signals};
 pub use plan::{Layers, Mode, Plan, Role};
 
 struct Jail {

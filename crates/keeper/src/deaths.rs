@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::turns::{in_turn, turn};
+
 /// A life that was shorter did not help.
 pub(crate) const LIFE: Duration = Duration::from_secs(1);
 /// So many short lives in a row, and there is no next one.
@@ -107,7 +109,8 @@ impl Hangs {
     pub(crate) fn look(&mut self, words: impl Iterator<Item = u64>) -> Option<usize> {
         let mut hangs = None;
         for (at, ((last, same), word)) in self.seen.iter_mut().zip(words).enumerate() {
-            if crate::shared::in_turn(word).is_some() && *last == word {
+            let word = turn(word);
+            if in_turn(word).is_some() && *last == word {
                 *same += 1;
                 if *same >= self.looks {
                     hangs = Some(at);

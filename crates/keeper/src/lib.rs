@@ -29,8 +29,10 @@ mod deaths;
 pub mod exact;
 mod handover;
 mod lines;
+mod nics;
 mod shared;
 mod sys;
+mod turns;
 
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
@@ -45,7 +47,9 @@ use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 
 pub use handover::{Handover, file_of};
 pub use lines::{Home, end as end_lines, line};
-pub use shared::{Before, NicId, Shared, Thread, current};
+pub use nics::Nics;
+pub use shared::{Before, Gives, Shared, Thread, current, gives_to, note_fault};
+pub use turns::NicId;
 
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
 use crate::exact::Link;
@@ -291,7 +295,9 @@ impl Keeper {
         if end.is_a_fault() && self.stopping.is_none() {
             // From 1 on: 0 is "never".
             let now = self.began.elapsed().as_secs() + 1;
-            self.shared.blame(now, STRIKES, FORGIVEN.as_secs());
+            let words = self.shared.suspects().into_iter();
+            let nics = self.shared.nics();
+            nics.blame(words, now, STRIKES, FORGIVEN.as_secs());
         }
         // Not one that died before it took over what another has left: it would for ever.
         self.handed_over =
@@ -357,6 +363,9 @@ impl Keeper {
                     continue;
                 }
                 hung = true;
+                if let Some(at) = late {
+                    self.shared.note_fault(at);
+                }
                 let _ = kill_process(worker, Signal::KILL);
             }
         }

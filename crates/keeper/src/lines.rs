@@ -88,7 +88,7 @@ pub fn line(name: &str) -> io::Result<Option<(Link, Arc<Home>)>> {
         return Ok(None);
     };
     let name = key(name);
-    let left = spares().left.remove(&shared::key(&name));
+    let left = spares().left.remove(&crate::nics::key(&name));
     let goes_on = left.is_some();
     let used = left.or_else(|| spares().free.pop());
     let is_new = used.is_none();

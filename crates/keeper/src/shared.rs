@@ -3,6 +3,7 @@
 //! A worker may die between any two stores, and it may have gone mad before. So the keeper believes nothing in here further
 //! than it must: numbers are checked before they are used as indices, and no pointer is in it.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -11,32 +12,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::handover::across::{Kept, Left};
 use crate::handover::{self, Handover, Head};
+use crate::nics::{Nics, key};
 use crate::sys::{self, Shareable};
+use crate::turns::{self, NicId};
 
 /// Threads that are watched; more are not.
-pub(crate) const THREADS: usize = 128;
-/// NICs that can be told apart; of more, the keeper cannot say which one a worker died of.
-const NICS: usize = 4096;
+pub(crate) const THREADS: usize = 192;
 /// Descriptors that can be left to the next worker.
 const KEPT: usize = 8192;
 
-/// Bits of a thread's word that say whose turn it is; 0 for nobody's.
-const WHO: u64 = 0xffff;
+/// A thread of the worker without a word.
+const NOBODYS: u32 = u32::MAX;
 
-/// Whose turn a thread's word says it is.
-pub(crate) fn in_turn(word: u64) -> Option<usize> {
-    let who = (word & WHO) as usize;
-    who.checked_sub(1)
-}
-
-/// A NIC, known by the hash of its name.
-struct NicRecord {
-    key: AtomicU64,
-    strikes: AtomicU32,
-    /// Seconds of the keeper's clock.
-    last: AtomicU64,
-    quarantined: AtomicU32,
-}
+/// Places of threads that are no workers' and give frames to NICs, such as those of ports: so many from there on.
+const OTHERS: std::ops::Range<usize> = 128..THREADS;
 
 /// A descriptor that outlives its worker.
 struct KeptRecord {
@@ -55,14 +44,16 @@ pub struct Shared {
     /// This worker has begun to serve.
     serving: AtomicU32,
     hangs: AtomicU64,
-    quarantines: AtomicU64,
     /// How the worker before ended: a signal, or 0.
     last_signal: AtomicU32,
     last_hung: AtomicU32,
+    /// The thread that the worker died of, [`NOBODYS`], or 0.
+    faulted: AtomicU32,
+    /// Their words, as [`turns`] has them.
     threads: [AtomicU64; THREADS],
     /// The kernel's numbers of them.
     tids: [AtomicU32; THREADS],
-    nics: [NicRecord; NICS],
+    nics: Nics,
     kept: [KeptRecord; KEPT],
     /// The descriptor of the file that a worker has left which ended by itself, plus 1; 0: there is none.
     handover: AtomicU32,
@@ -74,14 +65,18 @@ unsafe impl Shareable for Shared {}
 
 static CURRENT: OnceLock<&'static Shared> = OnceLock::new();
 
+/// The calling thread has done what ends the worker. For a handler of signals: it stores, and calls nothing.
+pub fn note_fault() {
+    let Some(page) = current() else { return };
+    let is_it = |word: &AtomicU64| MINE.get().is_some_and(|mine| std::ptr::eq(mine.0, word));
+    let at = page.threads.iter().position(is_it);
+    page.note_fault(at.unwrap_or(NOBODYS as usize));
+}
+
 /// What this worker shares with its keeper; `None` without one.
 pub fn current() -> Option<&'static Shared> {
     CURRENT.get().copied()
 }
-
-/// A NIC as the page knows it.
-#[derive(Clone, Copy, Debug)]
-pub struct NicId(u16);
 
 /// A thread's word.
 #[derive(Clone, Copy)]
@@ -91,24 +86,81 @@ impl Thread {
     /// A turn of this NIC begins.
     #[inline]
     pub fn begin(&self, nic: Option<NicId>) {
-        let who = nic.map_or(WHO, |nic| u64::from(nic.0) + 1);
-        let turns = self.0.load(Ordering::Relaxed) & !WHO;
-        self.0
-            .store(turns.wrapping_add(WHO + 1) | who, Ordering::Relaxed);
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(turns::begun(word, nic), Ordering::Relaxed);
     }
 
     /// It is over.
     #[inline]
     pub fn end(&self) {
-        let turns = self.0.load(Ordering::Relaxed) & !WHO;
-        self.0.store(turns, Ordering::Relaxed);
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(turns::ended(word), Ordering::Relaxed);
     }
 }
 
-/// FNV-1a; 0 stands for "none", so it is not a value.
-pub(crate) fn key(name: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1)
+thread_local! {
+    /// The calling thread's word.
+    static MINE: Cell<Option<Thread>> = const { Cell::new(None) };
+    /// Its place, if it is one of [`OTHERS`].
+    static PLACE: Cell<Option<Place>> = const { Cell::new(None) };
+}
+
+/// Which of [`OTHERS`] are taken, a bit each.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// One of [`OTHERS`], until its thread ends.
+struct Place(u32);
+
+impl Place {
+    fn take() -> Option<Self> {
+        let free = |taken: u64| (taken != !0).then(|| taken | (taken + 1));
+        let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free);
+        Some(Self(taken.ok()?.trailing_ones()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        TAKEN.fetch_and(!(1 << self.0), Ordering::Relaxed);
+    }
+}
+
+/// A word for a thread that is no worker's.
+#[cold]
+fn join() -> Option<Thread> {
+    let page = current()?;
+    let place = Place::take()?;
+    let thread = Thread(page.threads.get(OTHERS.start + place.0 as usize)?);
+    MINE.set(Some(thread));
+    PLACE.set(Some(place));
+    Some(thread)
+}
+
+/// While this lives, the calling thread gives frames to a NIC. See [`gives_to`].
+pub struct Gives(Option<(Thread, u64)>);
+
+/// The calling thread gives this NIC frames, in another one's turn or in nobody's. If the worker dies of it, either may be to
+/// blame: whose fault it was shows when it dies again with others.
+#[inline]
+pub fn gives_to(nic: Option<NicId>) -> Gives {
+    let Some(nic) = nic else { return Gives(None) };
+    let Some(thread) = MINE.get().or_else(join) else {
+        return Gives(None);
+    };
+    let before = thread.0.load(Ordering::Relaxed);
+    thread
+        .0
+        .store(turns::giving(before, nic), Ordering::Relaxed);
+    Gives(Some((thread, before)))
+}
+
+impl Drop for Gives {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((thread, before)) = self.0 {
+            thread.0.store(before, Ordering::Relaxed);
+        }
+    }
 }
 
 /// How a worker ended, as the next one finds it.
@@ -135,6 +187,7 @@ impl Shared {
     pub(crate) fn begin_life(&self) {
         self.life.fetch_add(1, Ordering::Relaxed);
         self.serving.store(0, Ordering::Relaxed);
+        self.faulted.store(0, Ordering::Relaxed);
         for thread in &self.threads {
             thread.store(0, Ordering::Relaxed);
         }
@@ -181,7 +234,9 @@ impl Shared {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         let tid = u32::try_from(tid).unwrap_or(0);
         self.tids.get(at)?.store(tid, Ordering::Relaxed);
-        self.threads.get(at).map(Thread)
+        let thread = self.threads.get(at).map(Thread);
+        MINE.set(thread);
+        thread
     }
 
     /// The kernel's number of thread `at`.
@@ -191,59 +246,35 @@ impl Shared {
             .map_or(0, |tid| tid.load(Ordering::Relaxed))
     }
 
+    /// The words of threads that a worker may have died of: of one, of none, or of any if nobody has said which. Then nothing is
+    /// known of who got frames, either: many do all the time.
+    pub(crate) fn suspects(&self) -> Vec<u64> {
+        match self.faulted.load(Ordering::Relaxed) {
+            0 => self.words().map(turns::turn).collect(),
+            at => {
+                let word = self.threads.get(at as usize - 1);
+                let word = word.map(|word| word.load(Ordering::Relaxed));
+                word.into_iter().collect()
+            }
+        }
+    }
+
+    /// The worker is to die of this thread.
+    pub(crate) fn note_fault(&self, at: usize) {
+        let at = u32::try_from(at.saturating_add(1)).unwrap_or(NOBODYS);
+        // The first one counts: others follow.
+        let _ = self
+            .faulted
+            .compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         self.threads.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// A NIC's place, the same in every life. `None`: there are too many.
-    pub fn nic(&self, name: &str) -> Option<NicId> {
-        let key = key(name.as_bytes());
-        for at in 0..NICS {
-            let record = &self.nics[at];
-            let won = record
-                .key
-                .compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
-            if won.is_ok() || won == Err(key) {
-                return u16::try_from(at).ok().map(NicId);
-            }
-        }
-        None
-    }
-
-    /// Whether a NIC is not to be served.
-    pub fn is_quarantined(&self, nic: NicId) -> bool {
-        let record = self.nics.get(usize::from(nic.0));
-        record.is_some_and(|record| record.quarantined.load(Ordering::Relaxed) != 0)
-    }
-
-    /// The NIC was taken off by its owner: another of its name begins anew.
-    pub fn pardon(&self, nic: NicId) {
-        if let Some(record) = self.nics.get(usize::from(nic.0)) {
-            record.strikes.store(0, Ordering::Relaxed);
-            record.quarantined.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// NICs that were put into quarantine so far.
-    pub fn quarantines(&self) -> u64 {
-        self.quarantines.load(Ordering::Relaxed)
-    }
-
-    /// A worker died of a fault: the NICs whose turns it was in may be to blame. `now` is in seconds.
-    pub(crate) fn blame(&self, now: u64, strikes: u32, forgiven: u64) {
-        for nic in self.words().filter_map(in_turn) {
-            let Some(record) = self.nics.get(nic) else {
-                continue;
-            };
-            let last = record.last.swap(now, Ordering::Relaxed);
-            let old = record.strikes.load(Ordering::Relaxed);
-            let again = now.saturating_sub(last) < forgiven;
-            let new = if again { old.saturating_add(1) } else { 1 };
-            record.strikes.store(new, Ordering::Relaxed);
-            if new >= strikes && record.quarantined.swap(1, Ordering::Relaxed) == 0 {
-                self.quarantines.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+    /// The NICs that it knows.
+    pub fn nics(&self) -> &Nics {
+        &self.nics
     }
 
     /// Leaves a descriptor to the next worker, should this one die: it finds it by `name`, with `notes`.
@@ -400,5 +431,65 @@ impl KeptRecord {
         let [dev, ino] = &self.file;
         let file = [dev, ino].map(|word| word.load(Ordering::Relaxed));
         (sys::identity(number) == Some(file)).then_some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turns::{in_turn, served, turn};
+
+    #[test]
+    fn of_a_death_whose_thread_is_known_only_that_thread_is_suspected() {
+        let page = Shared::new().expect("a page");
+        let threads = || [0, 1].map(|at| Thread(&page.threads[at]));
+        let begin = || {
+            page.begin_life();
+            let [one, other] = threads();
+            one.begin(Some(NicId(1)));
+            other.begin(Some(NicId(2)));
+            MINE.set(Some(other));
+            std::mem::forget(gives_to(Some(NicId(3))));
+        };
+        let suspects = || -> Vec<_> {
+            let words = page.suspects().into_iter();
+            let pairs = words.map(|word| (in_turn(word), served(word)));
+            pairs.filter(|pair| *pair != (None, None)).collect()
+        };
+        begin();
+        // Nobody has said which: who had a turn, then.
+        assert_eq!(suspects(), [(Some(1), None), (Some(2), None)]);
+        page.note_fault(1);
+        assert_eq!(suspects(), [(Some(2), Some(3))]);
+        page.note_fault(0);
+        assert_eq!(suspects(), [(Some(2), Some(3))], "the first one counts");
+        begin();
+        page.note_fault(NOBODYS as usize);
+        assert!(suspects().is_empty(), "no NIC's thread");
+    }
+
+    #[test]
+    fn a_turn_that_gives_frames_is_the_same_turn() {
+        let thread = Thread(Box::leak(Box::new(AtomicU64::new(0))));
+        MINE.set(Some(thread));
+        let [sender, outer, inner] = [3, 7, 9].map(NicId);
+        thread.begin(Some(sender));
+        let read = || thread.0.load(Ordering::Relaxed);
+        let began = read();
+        {
+            let _outer = gives_to(Some(outer));
+            assert_eq!((in_turn(read()), served(read())), (Some(3), Some(7)));
+            assert_eq!(turn(read()), began);
+            {
+                let _inner = gives_to(Some(inner));
+                assert_eq!(served(read()), Some(9));
+            }
+            assert_eq!(served(read()), Some(7));
+        }
+        assert_eq!(read(), began);
+        thread.end();
+        thread.begin(Some(sender));
+        assert_ne!(turn(read()), began, "the next turn");
+        assert_eq!(served(read()), None);
     }
 }

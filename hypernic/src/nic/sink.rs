@@ -96,6 +96,8 @@ pub struct NicSink {
     pub(super) failed: AtomicBool,
     /// Its guest is on the move, so that it takes nothing.
     pub(super) halted: AtomicBool,
+    /// Its place in the page that is shared with a keeper.
+    kept: Option<keeper::NicId>,
     /// A VMM has given it memory since it went on after a move.
     pub(super) used: AtomicBool,
     /// Who is shown what it loses, and its own port.
@@ -143,6 +145,7 @@ impl NicSink {
             attached: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             task: Arc::clone(task),
+            kept: task.kept(),
             no_client: AtomicU64::new(0),
             halted: AtomicBool::new(false),
             used: AtomicBool::new(false),
@@ -153,7 +156,9 @@ impl NicSink {
     }
 
     /// Runs a part of the NIC on the thread of another one. What fails there is this NIC's fault and costs only it.
+    #[inline]
     fn guarded<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
+        let _here = keeper::gives_to(self.kept);
         let done = catch_unwind(AssertUnwindSafe(part)).ok();
         if done.is_none() {
             self.attached.store(false, Ordering::Release);

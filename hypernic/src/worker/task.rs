@@ -99,6 +99,8 @@ pub(crate) struct Task {
     /// thread that holds the task writes them.
     pub(super) turns: AtomicU64,
     pub(super) work: AtomicU64,
+    /// It was made for its worker, and has not been given to it yet.
+    expected: AtomicBool,
     /// Its place in the page that is shared with a keeper.
     pub(super) kept: Option<keeper::NicId>,
     pub(super) handles: Arc<[WorkerHandle]>,
@@ -143,6 +145,11 @@ impl Task {
         self.home.load(Ordering::Relaxed)
     }
 
+    /// Its place in the page that is shared with a keeper.
+    pub fn kept(&self) -> Option<keeper::NicId> {
+        self.kept
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -173,7 +180,14 @@ impl Task {
     pub fn start(&self, body: Box<dyn Served>) {
         *self.body.lock() = Some(body);
         self.handle().tasks.fetch_add(1, Ordering::Relaxed);
+        self.is_not_expected();
         self.call(ARRIVED);
+    }
+
+    fn is_not_expected(&self) {
+        if self.expected.swap(false, Ordering::Relaxed) {
+            self.handle().expected.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Gives it from the worker that holds it to another one.
@@ -194,6 +208,12 @@ impl Task {
         *self.owner.lock() = Some(owner);
         self.call(LEAVES);
         back.recv().ok()
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.is_not_expected();
     }
 }
 
@@ -223,6 +243,8 @@ pub(super) struct WorkerHandle {
     pub(super) quit: AtomicBool,
     /// Tasks that live here.
     pub(super) tasks: AtomicUsize,
+    /// Tasks that were made to live here: a host makes all its NICs before it gives the first to its worker.
+    expected: AtomicUsize,
     pub(super) counters: Counters,
     pub(super) waits: Waits,
     pub(super) pulse: Pulse,
@@ -234,7 +256,8 @@ pub(super) struct WorkerHandle {
 
 /// The worker with the fewest tasks, of those that are for all or of those apart.
 pub(super) fn fewest(handles: &[WorkerHandle], apart: bool) -> Option<usize> {
-    let tasks = |at: &usize| handles[*at].tasks.load(Ordering::Relaxed);
+    let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+    let tasks = |at: &usize| load(&handles[*at].tasks) + load(&handles[*at].expected);
     let of_kind = |at: &usize| handles[*at].apart == apart;
     (0..handles.len()).filter(of_kind).min_by_key(tasks)
 }
@@ -301,6 +324,7 @@ impl WorkerHandle {
             bell: OnceLock::new(),
             quit: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
+            expected: AtomicUsize::new(0),
             counters: Counters::default(),
             waits: Waits::default(),
             pulse: Pulse::default(),
@@ -347,6 +371,7 @@ pub(super) fn task(
     let id = ids.fetch_add(1, Ordering::Relaxed);
     let wake_flags = WakeFlags::held();
     wake_flags.rest();
+    handles[home].expected.fetch_add(1, Ordering::Relaxed);
     Arc::new_cyclic(|this| Task {
         id,
         name: name.to_owned(),
@@ -358,7 +383,8 @@ pub(super) fn task(
         unfinished: AtomicBool::new(false),
         turns: AtomicU64::new(0),
         work: AtomicU64::new(0),
-        kept: keeper::current().and_then(|page| page.nic(name)),
+        expected: AtomicBool::new(true),
+        kept: keeper::current().and_then(|page| page.nics().place(name)),
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
         body: Mutex::default(),

@@ -446,6 +446,28 @@ fn a_thousand_idle_ones_cost_no_turn_no_look_and_no_wake() {
     assert_eq!(seen("tasks"), 0);
 }
 
+/// A host makes all its NICs before the first is served.
+#[test]
+fn those_that_are_made_before_any_is_served_are_placed_evenly() {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+    let workers = Workers::start(3, &clock).expect("workers");
+    let homes = |tasks: &[Arc<Task>]| {
+        let of = |at| tasks.iter().filter(|task| task.worker() == at).count();
+        [0, 1, 2].map(of)
+    };
+    let made: Vec<_> = (0..9).map(|_| workers.task("fake")).collect();
+    assert_eq!(homes(&made), [3, 3, 3]);
+    for task in &made {
+        task.start(fake(&Arc::default()).1);
+    }
+    // What was made and not kept takes no place.
+    drop((0..5).map(|_| workers.task("fake")).collect::<Vec<_>>());
+    let more: Vec<_> = (0..3).map(|_| workers.task("fake")).collect();
+    assert_eq!(homes(&more), [1, 1, 1]);
+    let tasks = || -> u64 { workers.counters().iter().map(|s| s.get("tasks")).sum() };
+    wait_for("each has its own", || tasks() == 9);
+}
+
 #[test]
 fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(target_arch = "x86_64")]
+use hypernic_tests::fault;
 use hypernic_tests::{Daemon, Holdings, LONG, Launch, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
@@ -256,5 +258,69 @@ fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
     kill(&mut daemon);
     assert_eq!(status(&mut client), !0);
     assert_ne!(status(&mut other), !0);
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// Two workers have a NIC each, both all the time. What one thread dies of is not the other NIC's, and is no hang.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_thread_that_faults_ends_its_worker_and_only_what_it_served_is_suspected() {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let nics = sockets.iter().enumerate().map(|(n, socket)| {
+        format!("[[nic]]\nname = \"n{n}\"\nsocket-path = {socket:?}\nport = \"null\"\n")
+    });
+    let nics: String = nics.collect();
+    let file = dir.path().join("host.toml");
+    std::fs::write(&file, format!("workers = 2\nkeeper = true\n{nics}")).unwrap();
+    let launch = Launch::new()
+        .unwrap()
+        .env("HYPERNIC_TEST_LIFE_MS", "0")
+        .arg("serve")
+        .arg(&file);
+    let mut daemon = launch.start().unwrap();
+    let mut clients: Vec<_> = sockets
+        .iter()
+        .map(|socket| Client::connect(socket).unwrap())
+        .collect();
+    let status = |client: &mut Client| {
+        let mut word = [0; 4];
+        client.region_read(0, 8, &mut word).unwrap();
+        u32::from_le_bytes(word)
+    };
+    let until = Instant::now() + LONG;
+    let mut deaths = 0;
+    while status(&mut clients[0]) != !0 {
+        assert!(
+            Instant::now() < until,
+            "not after {deaths} deaths: {}",
+            daemon.log()
+        );
+        let counters = daemon.counters().unwrap();
+        let [bad, good] = ["n0", "n1"].map(|nic| counters.nic(nic, "worker"));
+        assert_ne!(bad, good, "{counters}");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Acquire) {
+                        client.region_post(0, 0x28, &[0; 4]).unwrap();
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            let lines = daemon.log_position();
+            fault(daemon.worker().expect("a worker"), &format!("worker-{bad}")).unwrap();
+            daemon.wait_log_after(lines, "\"serving\"").unwrap();
+            stop.store(true, Ordering::Release);
+        });
+        deaths += 1;
+    }
+    println!("{deaths} deaths");
+    assert!(deaths >= 2);
+    assert_ne!(status(&mut clients[1]), !0, "{}", daemon.log());
+    let log = daemon.log();
+    assert!(log.contains("\"signal\":11"), "{log}");
+    assert!(!log.contains("a turn did not end"), "{log}");
     assert!(daemon.stop().unwrap().success());
 }

@@ -170,16 +170,16 @@ fn hand_over(page: &'static Shared, program: Option<&Path>) {
 
 fn poison(page: &'static Shared) {
     let (good, bad) = (
-        page.nic("good").expect("place"),
-        page.nic("bad").expect("place"),
+        page.nics().place("good").expect("place"),
+        page.nics().place("bad").expect("place"),
     );
     let thread = page.thread(0).expect("word");
     page.serving();
-    assert!(!page.is_quarantined(good));
-    if page.is_quarantined(bad) {
+    assert!(!page.nics().is_quarantined(good));
+    if page.nics().is_quarantined(bad) {
         say("quarantined");
-        page.pardon(bad);
-        assert!(!page.is_quarantined(bad));
+        page.nics().pardon(bad);
+        assert!(!page.nics().is_quarantined(bad));
         sleep();
     }
     thread.begin(Some(good));
@@ -189,7 +189,7 @@ fn poison(page: &'static Shared) {
 }
 
 fn hang(page: &'static Shared) {
-    let slow = page.nic("slow").expect("place");
+    let slow = page.nics().place("slow").expect("place");
     page.serving();
     if let Some(before) = page.before() {
         say(&format!("hung {} hangs {}", before.hung, page.hangs()));
