@@ -142,6 +142,7 @@ pub struct Gives(Option<(Thread, u64)>);
 /// The calling thread gives this NIC frames, in another one's turn or in nobody's. If the worker dies of it, either may be to
 /// blame: whose fault it was shows when it dies again with others.
 #[inline]
+#[must_use]
 pub fn gives_to(nic: Option<NicId>) -> Gives {
     let Some(nic) = nic else { return Gives(None) };
     let Some(thread) = MINE.get().or_else(join) else {
