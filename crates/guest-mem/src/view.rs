@@ -139,6 +139,20 @@ impl<'m> View<'m> {
         self.near(iova, len, false)
     }
 
+    /// The region at hand that holds `iova`, if it may be read.
+    #[inline(always)]
+    fn near_to_read(&self, iova: u64) -> Option<Near> {
+        let mut near = self.near.iter().map(Cell::get);
+        near.find(|near| iova.wrapping_sub(near.iova) < near.read)
+    }
+
+    /// The same of any region, which is at hand then.
+    #[cold]
+    fn bring_to_read(&self, iova: u64) -> Option<Near> {
+        self.find(iova)?;
+        self.near_to_read(iova)
+    }
+
     /// Keeps a region at hand.
     fn keep_near(&self, region: &Region) {
         if let Some(near) = self.table.near_of(region) {
@@ -280,14 +294,11 @@ impl<'m> View<'m> {
 
     /// Places of `len` bytes in the region that holds `iova`, if that may be read. `None`
     /// says nothing: ask [`View::read_slices`].
-    #[inline]
+    // Its callers need one frame each, and a call costs as much as what it does.
+    #[inline(always)]
     pub fn read_places(&self, iova: u64, len: usize) -> Option<ReadPlaces<'_>> {
-        let holds = |near: &Near| iova.wrapping_sub(near.iova) < near.read;
-        let near = || self.near.iter().map(Cell::get).find(holds);
-        let near = near().or_else(|| {
-            self.find(iova)?;
-            near()
-        })?;
+        let near = self.near_to_read(iova);
+        let near = near.or_else(|| self.bring_to_read(iova))?;
         // SAFETY: the whole region may be read, and lies inside a live mapping, pinned by this view.
         unsafe {
             ReadPlaces::new(
@@ -485,7 +496,8 @@ impl<'m> View<'m> {
 
     /// Borrows a range for reading, if it is one run of a region. `None` says
     /// nothing: ask [`View::read_slices`].
-    #[inline]
+    // As above.
+    #[inline(always)]
     pub fn read_run(&self, iova: u64, len: u64) -> Option<ReadSlice<'_>> {
         let near = self.near(iova, len, false);
         let ptr = near.or_else(|| self.bring(iova, len))?;

@@ -449,8 +449,9 @@ mod tests {
             let [one, other] = threads();
             one.begin(Some(NicId(1)));
             other.begin(Some(NicId(2)));
-            MINE.set(Some(other));
-            std::mem::forget(gives_to(Some(NicId(3))));
+            let word = other.0.load(Ordering::Relaxed);
+            let word = turns::giving(word, NicId(3));
+            other.0.store(word, Ordering::Relaxed);
         };
         let suspects = || -> Vec<_> {
             let words = page.suspects().into_iter();

@@ -340,12 +340,14 @@ fn find<'v>(
         let size = word as u32 & rx::LENGTH;
         word as u32 & desc::OWN != 0 && size as usize >= total
     };
-    let mut descs = row.words(walk.begin(), MOST).peekable();
-    let [word, addr] = *descs.peek()?;
+    let all = || row.words(walk.begin(), MOST);
+    // The first is read again with the others, and only what is read then counts.
+    let [word, addr] = all().next()?;
     if !holds(word) {
         return None;
     }
     let to = view.write_places_anew(addr, total)?;
+    let mut descs = all();
     // Most say what the one before says; none says this.
     let mut right = 0;
     let mut found = 0;
@@ -353,30 +355,35 @@ fn find<'v>(
         let mut ends = false;
         for (place, [word, addr]) in places[found..].iter_mut().zip(&mut descs) {
             if word != right {
-                ends = word as u32 & desc::EOR != 0;
-                if !holds(word) || ends && walk.has_ended() {
-                    ends = false;
+                if !holds(word) {
+                    break;
+                }
+                if word as u32 & desc::EOR != 0 {
+                    // The ring's last: what comes behind it is its first.
+                    if !walk.has_ended()
+                        && let Some(at) = to.find(addr)
+                    {
+                        *place = at;
+                        found += 1;
+                        ends = true;
+                    }
                     break;
                 }
                 right = word;
             }
             let Some(at) = to.find(addr) else {
-                ends = false;
                 break;
             };
             to.prefetch(at);
             *place = at;
             found += 1;
-            if ends {
-                break;
-            }
         }
         if !ends {
             break;
         }
         walk.ended(found);
         right = 0;
-        descs = row.words(0, walk.begin()).peekable();
+        descs = row.words(0, walk.begin());
     }
     Some((to, found))
 }
