@@ -157,7 +157,8 @@ fn data_path(options: &Options, page: &mut Page, quiet: &mut Quiet, fabric: &Fab
     page.text(&format!(
         "{NICS} NICs on one switch, of which {BUSY} send to each other as above. Beside them {SUBSCRIBERS} clients are told of changes, of \
          which half never read; then one more asks for the list of all NICs and for all metrics, zeros included, and reads the \
-         answers: every 15 seconds, as in the first example of Prometheus, or every second. Millions of frames a second, over the same without anybody, and the processor time of the control \
+         answers: every 15 seconds, as in the first example of Prometheus, or every second. Millions of frames a second, over the \
+         same without anybody, and the processor time of the control \
          thread. The daemon, its control thread included, has one processor."
     ));
     let part = |column: &Column| {

@@ -171,7 +171,7 @@ impl Host {
         for nic in pfs.into_iter().chain(others) {
             if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
                 // There is no answer for a driver of a ring that says "I am not here".
-                tracing::error!(nic = %nic.name, "not served: the worker died twice while it served it");
+                tracing::error!(nic = %nic.name, "not served: the worker died twice while serving it");
                 continue;
             }
             if let Some(gone) = self.has_gone(&nic.name) {
@@ -372,7 +372,7 @@ impl Host {
         if absent {
             tracing::error!(
                 nic = %config.name,
-                "in quarantine: the worker died twice while it served it; its registers read as ones"
+                "in quarantine: the worker died twice while serving it; its registers read as ones"
             );
             nic = quarantine::instead_of(nic);
         }

@@ -72,9 +72,6 @@ fn main() -> ExitCode {
         Ok(Job::Other(Command::Web(web))) => web.settle().map(|()| None),
         _ => Ok(None),
     };
-    if layers.as_ref().is_ok_and(Option::is_some) {
-        sandbox::end_on_faults(keeper::note_fault);
-    }
     let _log = log::start(format, verbose);
     match job.and_then(|job| execute(job, layers?.as_ref(), &manager, left, format, verbose)) {
         Ok(()) => ExitCode::SUCCESS,

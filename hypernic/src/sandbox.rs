@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-pub use jail::{Layers, Mode, end_on_faults};
+pub use jail::{Layers, Mode};
 use jail::{Plan, Role};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};
@@ -15,7 +15,7 @@ use crate::spec::PortSpec;
 /// The test's word for a system call to leave out; it can only take away.
 const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
 
-/// Confines this process. To be called once, before any other thread runs.
+/// Confines this process, and has a fault of any of its threads end it. To be called once, before any other thread runs.
 ///
 /// # Errors
 /// What a strict sandbox needs is not to be had.
@@ -25,7 +25,9 @@ pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
         let message = "a user network is configured, and sandbox-network = false forbids it; remove one of the two";
         return Err(Error::Host(message.into()));
     }
-    jail::enter(plan).map_err(|why| Error::Host(format!("sandbox: {why}")))
+    let layers = jail::enter(plan).map_err(|why| Error::Host(format!("sandbox: {why}")))?;
+    jail::end_on_faults(keeper::note_fault);
+    Ok(layers)
 }
 
 /// Confines a program beside the daemon, which listens already and will only ask the daemon. `unix`: a socket that it

@@ -294,7 +294,7 @@ impl<'m> View<'m> {
 
     /// Places of `len` bytes in the region that holds `iova`, if that may be read. `None`
     /// says nothing: ask [`View::read_slices`].
-    // Its callers need one frame each, and a call costs as much as what it does.
+    // A call would cost a single frame as much as the work does.
     #[inline(always)]
     pub fn read_places(&self, iova: u64, len: usize) -> Option<ReadPlaces<'_>> {
         let near = self.near_to_read(iova);
@@ -496,7 +496,7 @@ impl<'m> View<'m> {
 
     /// Borrows a range for reading, if it is one run of a region. `None` says
     /// nothing: ask [`View::read_slices`].
-    // As above.
+    // As `read_places`.
     #[inline(always)]
     pub fn read_run(&self, iova: u64, len: u64) -> Option<ReadSlice<'_>> {
         let near = self.near(iova, len, false);

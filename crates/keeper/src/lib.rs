@@ -363,8 +363,8 @@ impl Keeper {
                     continue;
                 }
                 hung = true;
-                if let Some(at) = late {
-                    self.shared.note_fault(at);
+                if late.is_some() {
+                    self.shared.note_fault(late);
                 }
                 let _ = kill_process(worker, Signal::KILL);
             }

@@ -70,7 +70,7 @@ pub fn note_fault() {
     let Some(page) = current() else { return };
     let is_it = |word: &AtomicU64| MINE.get().is_some_and(|mine| std::ptr::eq(mine.0, word));
     let at = page.threads.iter().position(is_it);
-    page.note_fault(at.unwrap_or(NOBODYS as usize));
+    page.note_fault(at);
 }
 
 /// What this worker shares with its keeper; `None` without one.
@@ -260,9 +260,9 @@ impl Shared {
         }
     }
 
-    /// The worker is to die of this thread.
-    pub(crate) fn note_fault(&self, at: usize) {
-        let at = u32::try_from(at.saturating_add(1)).unwrap_or(NOBODYS);
+    /// The worker is to die of this thread. `None`: of one without a word.
+    pub(crate) fn note_fault(&self, at: Option<usize>) {
+        let at = at.map_or(NOBODYS, |at| at as u32 + 1);
         // The first one counts: others follow.
         let _ = self
             .faulted
@@ -461,12 +461,12 @@ mod tests {
         begin();
         // Nobody has said which: who had a turn, then.
         assert_eq!(suspects(), [(Some(1), None), (Some(2), None)]);
-        page.note_fault(1);
+        page.note_fault(Some(1));
         assert_eq!(suspects(), [(Some(2), Some(3))]);
-        page.note_fault(0);
+        page.note_fault(Some(0));
         assert_eq!(suspects(), [(Some(2), Some(3))], "the first one counts");
         begin();
-        page.note_fault(NOBODYS as usize);
+        page.note_fault(None);
         assert!(suspects().is_empty(), "no NIC's thread");
     }
 

@@ -144,10 +144,10 @@ super::reason::reasons! { TABLE, "nic":
         "eeprom, docs/configuration.md"
         "the disk is full, or the folder may not be written"
         "make room or give the daemon's user the folder; the contents stay in memory meanwhile",
-    Gauge quarantined "1: the worker process died twice while it served this NIC, and it is not served (docs/survival.md)",
+    Gauge quarantined "1: the worker process died twice while serving this NIC, which is not served (docs/survival.md)",
     Drop rx_quarantined "Frames that came for a NIC in quarantine"
         "docs/survival.md"
-        "the worker process died twice while it served this NIC"
+        "the worker process died twice while serving this NIC"
         "as for quarantined: remove the NIC and add it again, or start the daemon again",
     Gauge failed "1: this NIC's model panicked, and the NIC was taken off",
 }

@@ -156,7 +156,7 @@ super::reason::reasons! { PROCESS, "process":
         "docs/survival.md"
         "a fault of hypernic"
         "report it",
-    Fault nics_quarantined "NICs that are not served any more because the worker died twice while it served them"
+    Fault nics_quarantined "NICs that are not served any more because the worker died twice while serving them"
         "docs/survival.md"
         "a fault of hypernic that this NIC's guest or VMM meets"
         "report it; to try again, remove and add the NIC",
