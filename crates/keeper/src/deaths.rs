@@ -71,8 +71,15 @@ impl Deaths {
         Self { life, short: 0 }
     }
 
-    /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to.
-    pub(crate) fn next(&mut self, end: End, served: Option<Duration>, stopping: bool) -> Next {
+    /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to. `helps`: a NIC is
+    /// suspected that will not be served for long if it goes on like that.
+    pub(crate) fn next(
+        &mut self,
+        end: End,
+        served: Option<Duration>,
+        stopping: bool,
+        helps: bool,
+    ) -> Next {
         match end {
             End::Exit(code) if stopping || code != PANICKED => return Next::Leave(code),
             _ if stopping => return Next::Leave(1),
@@ -82,11 +89,27 @@ impl Deaths {
             self.short = 0;
             return Next::Again;
         }
+        // There are not many of these, and the others would lose their NICs for the sake of those who kill.
+        if helps {
+            return Next::Again;
+        }
         self.short += 1;
         if self.short >= SHORT_LIVES {
             return Next::GiveUp;
         }
         Next::Again
+    }
+}
+
+#[cfg(test)]
+impl Deaths {
+    /// After so many short lives in a row.
+    pub(crate) fn of(life: Duration, short: u32) -> Self {
+        Self { life, short }
+    }
+
+    pub(crate) fn short(&self) -> u32 {
+        self.short
     }
 }
 
@@ -146,28 +169,53 @@ mod tests {
     #[test]
     fn who_leaves_has_left_and_who_is_killed_comes_again() {
         let mut deaths = Deaths::new(LIFE);
-        assert_eq!(deaths.next(End::Exit(4), None, false), Next::Leave(4));
-        assert_eq!(deaths.next(End::Exit(0), LONG, true), Next::Leave(0));
+        assert_eq!(
+            deaths.next(End::Exit(4), None, false, false),
+            Next::Leave(4)
+        );
+        assert_eq!(deaths.next(End::Exit(0), LONG, true, false), Next::Leave(0));
         for _ in 0..100 {
-            assert_eq!(deaths.next(End::Signal(9), LONG, false), Next::Again);
-            assert_eq!(deaths.next(End::Hang, LONG, false), Next::Again);
-            assert_eq!(deaths.next(End::Exit(101), LONG, false), Next::Again);
+            assert_eq!(deaths.next(End::Signal(9), LONG, false, false), Next::Again);
+            assert_eq!(deaths.next(End::Hang, LONG, false, false), Next::Again);
+            assert_eq!(deaths.next(End::Exit(101), LONG, false, false), Next::Again);
         }
         // Asked to end, it was killed in the end.
-        assert_eq!(deaths.next(End::Signal(9), LONG, true), Next::Leave(1));
+        assert_eq!(
+            deaths.next(End::Signal(9), LONG, true, false),
+            Next::Leave(1)
+        );
     }
 
     #[test]
     fn short_lives_in_a_row_are_the_end() {
         let mut deaths = Deaths::new(LIFE);
         for served in [None, SHORT, None, SHORT] {
-            assert_eq!(deaths.next(End::Signal(11), served, false), Next::Again);
+            assert_eq!(
+                deaths.next(End::Signal(11), served, false, false),
+                Next::Again
+            );
         }
-        assert_eq!(deaths.next(End::Signal(11), LONG, false), Next::Again);
+        // Those that help do not count.
+        for _ in 0..SHORT_LIVES {
+            assert_eq!(
+                deaths.next(End::Signal(11), SHORT, false, true),
+                Next::Again
+            );
+        }
+        assert_eq!(
+            deaths.next(End::Signal(11), LONG, false, false),
+            Next::Again
+        );
         for _ in 1..SHORT_LIVES {
-            assert_eq!(deaths.next(End::Signal(11), SHORT, false), Next::Again);
+            assert_eq!(
+                deaths.next(End::Signal(11), SHORT, false, false),
+                Next::Again
+            );
         }
-        assert_eq!(deaths.next(End::Signal(11), SHORT, false), Next::GiveUp);
+        assert_eq!(
+            deaths.next(End::Signal(11), SHORT, false, false),
+            Next::GiveUp
+        );
     }
 
     #[test]

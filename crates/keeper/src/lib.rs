@@ -29,6 +29,8 @@ mod deaths;
 pub mod exact;
 mod handover;
 mod lines;
+#[cfg(test)]
+mod model_tests;
 mod nics;
 mod shared;
 mod sys;
@@ -292,12 +294,13 @@ impl Keeper {
             End::Exit(_) => 0,
         };
         self.shared.note_end(signal, hung);
+        let mut helps = false;
         if end.is_a_fault() && self.stopping.is_none() {
             // From 1 on: 0 is "never".
             let now = self.began.elapsed().as_secs() + 1;
             let words = self.shared.suspects().into_iter();
             let nics = self.shared.nics();
-            nics.blame(words, now, STRIKES, FORGIVEN.as_secs());
+            helps = nics.blame(words, now, STRIKES, FORGIVEN.as_secs());
         }
         // Not one that died before it took over what another has left: it would for ever.
         self.handed_over =
@@ -305,7 +308,8 @@ impl Keeper {
         if self.handed_over {
             return None;
         }
-        match self.deaths.next(end, served, self.stopping.is_some()) {
+        let stopping = self.stopping.is_some();
+        match self.deaths.next(end, served, stopping, helps) {
             Next::Again => None,
             Next::Leave(code) => Some(code),
             Next::GiveUp => {

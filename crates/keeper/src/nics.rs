@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::turns::{NicId, in_turn, served};
 
 /// NICs that can be told apart; of more, the keeper cannot say which one a worker died of.
-const NICS: usize = 4096;
+const NICS: usize = if cfg!(test) { 16 } else { 4096 };
 
 /// FNV-1a; 0 stands for "none", so it is not a value.
 pub(crate) fn key(name: &[u8]) -> u64 {
@@ -15,12 +15,12 @@ pub(crate) fn key(name: &[u8]) -> u64 {
 }
 
 /// A NIC, known by the hash of its name.
-struct Record {
+pub(crate) struct Record {
     key: AtomicU64,
-    strikes: AtomicU32,
+    pub(crate) strikes: AtomicU32,
     /// Seconds of the keeper's clock.
-    last: AtomicU64,
-    quarantined: AtomicU32,
+    pub(crate) last: AtomicU64,
+    pub(crate) quarantined: AtomicU32,
 }
 
 impl Record {
@@ -78,13 +78,15 @@ impl Nics {
     /// frames then, may be to blame. Where a NIC's turn gave another one frames, it is the one of more deaths: a receiver
     /// dies with several senders, and a sender with several receivers. Where they are equal it is the sender, who chose the
     /// frames. `now` is in seconds.
+    ///
+    /// True: that leads to an end, since a NIC is in quarantine that was not, or suspected that was not.
     pub(crate) fn blame(
         &self,
         words: impl Iterator<Item = u64>,
         now: u64,
         strikes: u32,
         forgiven: u64,
-    ) {
+    ) -> bool {
         let pairs: Vec<_> = words.map(|word| (in_turn(word), served(word))).collect();
         let suspects = pairs.iter().flat_map(|(turn, to)| [*turn, *to]);
         let suspects: HashSet<usize> = suspects.flatten().collect();
@@ -94,15 +96,44 @@ impl Nics {
             let record = self.records.get(nic);
             record.map_or(0, |record| record.strikes.load(Ordering::Relaxed))
         };
-        let of_most = pairs.into_iter().filter_map(|pair| match pair {
-            (Some(turn), Some(to)) if deaths(to) > deaths(turn) => Some(to),
-            (turn, to) => turn.or(to),
-        });
-        for nic in of_most.filter(|nic| deaths(*nic) >= strikes) {
+        let of_most: Vec<_> = pairs
+            .into_iter()
+            .filter_map(|pair| match pair {
+                (Some(turn), Some(to)) if deaths(to) > deaths(turn) => Some(to),
+                (turn, to) => turn.or(to),
+            })
+            .collect();
+        // What the page does not know has no deaths.
+        let mut helps = of_most
+            .iter()
+            .any(|nic| (1..strikes).contains(&deaths(*nic)));
+        for nic in of_most.into_iter().filter(|nic| deaths(*nic) >= strikes) {
             let record = self.records.get(nic);
             let is_new = record.is_some_and(|nic| nic.quarantined.swap(1, Ordering::Relaxed) == 0);
             self.quarantines.fetch_add(is_new.into(), Ordering::Relaxed);
+            helps |= is_new;
         }
+        helps
+    }
+}
+
+#[cfg(test)]
+impl Nics {
+    pub(crate) fn for_tests() -> Self {
+        let record = || Record {
+            key: AtomicU64::new(0),
+            strikes: AtomicU32::new(0),
+            last: AtomicU64::new(0),
+            quarantined: AtomicU32::new(0),
+        };
+        Nics {
+            quarantines: AtomicU64::new(0),
+            records: std::array::from_fn(|_| record()),
+        }
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
     }
 }
 
@@ -122,16 +153,7 @@ mod tests {
 
     impl Lab {
         fn new() -> Self {
-            let record = || Record {
-                key: AtomicU64::new(0),
-                strikes: AtomicU32::new(0),
-                last: AtomicU64::new(0),
-                quarantined: AtomicU32::new(0),
-            };
-            let nics = Nics {
-                quarantines: AtomicU64::new(0),
-                records: std::array::from_fn(|_| record()),
-            };
+            let nics = Nics::for_tests();
             Self { nics, now: 1 }
         }
 

@@ -145,6 +145,19 @@ fn what_kills_twice_is_quarantined() {
 }
 
 #[test]
+fn several_that_kill_are_found_and_the_others_are_served() {
+    let mut scene = Scene::of("poisons");
+    // More short lives than would be the end if they led nowhere.
+    for life in 1..=9 {
+        scene.worker(life);
+    }
+    assert_eq!(scene.line(), "all quarantined");
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    scene.end();
+}
+
+#[test]
 fn a_turn_that_does_not_end_is_ended() {
     let mut scene = Scene::of("hang");
     let worker = scene.worker(1);

@@ -29,6 +29,7 @@ fn main() {
         "stay" => stay(page),
         "keep" => keep(page),
         "poison" => poison(page),
+        "poisons" => poisons(page),
         "hang" => hang(page),
         "die" => std::process::abort(),
         "exact" => exact(page),
@@ -185,6 +186,23 @@ fn poison(page: &'static Shared) {
     thread.begin(Some(good));
     thread.end();
     thread.begin(Some(bad));
+    std::process::abort();
+}
+
+/// Several that kill, one behind the other.
+fn poisons(page: &'static Shared) {
+    let mut names = (0..4).map(|n| format!("bad{n}"));
+    let thread = page.thread(0).expect("word");
+    page.serving();
+    let bad = names.find_map(|name| {
+        let nic = page.nics().place(&name)?;
+        (!page.nics().is_quarantined(nic)).then_some(nic)
+    });
+    if bad.is_none() {
+        say("all quarantined");
+        sleep();
+    }
+    thread.begin(bad);
     std::process::abort();
 }
 
