@@ -14,7 +14,7 @@ mod trial;
 mod vfs;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -393,9 +393,8 @@ impl Host {
             .map_err(|error| self.socket_error(config, &error))?;
         let task = self.workers.task(&config.name);
         let clock = Arc::clone(&self.clock);
-        // What is handed in as a descriptor ends with its worker, and a page of doorbells is not kept.
-        let lasts =
-            matches!(config.socket, SocketSpec::Path(_)) && config.doorbell != Doorbell::Page;
+        // A page of doorbells is not kept.
+        let lasts = config.doorbell != Doorbell::Page;
         let (nic, new) = ((nic, nvm), NewNic::over_vfio_user);
         Ok(new(
             nic,
@@ -429,7 +428,10 @@ impl Host {
                     nic: config.name.clone(),
                     message,
                 })?;
-                Listener::from_fd(fd)
+                match self.left.has(&config.name) || keeper::is_held(fd.as_fd()) {
+                    true => Listener::goes_on(fd),
+                    false => Listener::from_fd(fd),
+                }
             }
         }
         .map_err(|error| self.socket_error(config, &error))

@@ -86,11 +86,9 @@ pub(crate) struct Arrived {
 }
 
 impl AllLeft {
-    pub(crate) fn of(config: String) -> Self {
-        Self {
-            config: Some(config),
-            ..Self::default()
-        }
+    /// The host that it is of.
+    pub(crate) fn be(&mut self, config: String) {
+        self.config = Some(config);
     }
 
     pub(crate) fn add(&mut self, left: Left) {
@@ -107,6 +105,26 @@ impl AllLeft {
             switch: switch.to_owned(),
             macs: part.iter().map(told).collect(),
         }));
+    }
+
+    /// All that switches have learned, and where; without ages.
+    pub(crate) fn places(&self) -> Vec<(&str, [u8; 6], u16, &str)> {
+        let seen = self.seen.iter().flat_map(|seen| {
+            let macs = seen.macs.iter();
+            macs.map(|(mac, vlan, port, _)| (seen.switch.as_str(), *mac, *vlan, port.as_str()))
+        });
+        seen.collect()
+    }
+
+    /// So many nanoseconds have gone by since it was written down.
+    pub(crate) fn age(&mut self, by: u64) {
+        let ages = self.seen.iter_mut().flat_map(|seen| &mut seen.macs);
+        ages.for_each(|(.., age)| *age = age.saturating_add(by));
+    }
+
+    /// What the switches of another one had learned is known in this one.
+    pub(crate) fn learn(&mut self, other: Self) {
+        self.seen.extend(other.seen);
     }
 
     /// What switches had learned, once.
@@ -219,6 +237,11 @@ impl AllLeft {
         }
     }
 
+    /// Whether there is a NIC of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.nics.iter().any(|left| left.name == name)
+    }
+
     /// The NIC of this name, with its files.
     pub(crate) fn take(&mut self, name: &str) -> Option<Arrived> {
         let at = self.nics.iter().position(|left| left.name == name)?;
@@ -282,7 +305,8 @@ mod tests {
 
     #[test]
     fn what_is_left_is_read_as_it_was_written_and_nothing_else_is() {
-        let mut all = AllLeft::of("workers = 1\n".into());
+        let mut all = AllLeft::default();
+        all.be("workers = 1\n".into());
         all.add_seen("lan", &[]);
         let seen = vale::MacInfo {
             mac: wire::MacAddr([2, 0, 0, 0, 0, 1]),

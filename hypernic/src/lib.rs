@@ -23,6 +23,7 @@ pub mod hints;
 pub mod host;
 pub mod http;
 mod kept_taps;
+pub mod learned;
 pub mod left;
 mod make;
 mod moves;

@@ -16,7 +16,9 @@ use hypernic::left::AllLeft;
 use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
-use hypernic::{complete, external, fds, hints, report, sandbox, timeline, upgrade, user_networks};
+use hypernic::{
+    complete, external, fds, hints, learned, report, sandbox, timeline, upgrade, user_networks,
+};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -192,6 +194,10 @@ fn serve(
             say_what_happened(page);
         }
     }
+    let noting = learned::begin(&host).map_err(|source| Error::Os {
+        what: "cannot note what switches learn",
+        source,
+    })?;
     tracing::info!("sandbox {layers}");
     tracing::info!(
         nics = config.nics.len(),
@@ -235,6 +241,8 @@ fn serve(
             }
         }
     }
+    // It has the host now and then, and the end needs it alone.
+    drop(noting);
     if upgrades {
         manager.reloading();
         drop(control);

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::HostConfig;
 use crate::error::Error;
 use crate::host::Host;
+use crate::learned;
 use crate::left::AllLeft;
 
 /// Where this program was when it started; another may be there later.
@@ -59,7 +60,7 @@ pub fn possible(host: &Host) -> Result<(), String> {
     }
     match host.bound() {
         Some(name) => Err(format!(
-            "{name} was given a descriptor (--fd), and cannot go on in another process; give it a path or a name"
+            "{name} was given a descriptor, and cannot go on in another process; give it a path or a name"
         )),
         None => Ok(()),
     }
@@ -129,6 +130,10 @@ fn noted() -> Option<String> {
 /// For the beginning, before anything is opened or confined.
 pub fn arrive(config: &mut HostConfig) -> AllLeft {
     let mut left = AllLeft::arrive();
+    // Of a worker that ended by itself that is older than what it has left.
+    if let Some(learned) = learned::noted().filter(|_| !left.came()) {
+        left.learn(learned);
+    }
     let text = left.take_config();
     let Some(text) = text.or_else(noted) else {
         return left;

@@ -36,6 +36,7 @@ mod shared;
 mod sys;
 mod turns;
 
+use std::collections::HashSet;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -48,7 +49,7 @@ use rustix::net::{Shutdown, SocketType, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 
 pub use handover::{Handover, file_of};
-pub use lines::{Home, end as end_lines, line};
+pub use lines::{Home, end as end_lines, is_held, line};
 pub use nics::Nics;
 pub use shared::{Before, Gives, Shared, Thread, current, gives_to, note_fault};
 pub use turns::NicId;
@@ -191,13 +192,16 @@ fn become_worker(keeper: Pid, shared: &'static Shared, inherited: &[RawFd]) -> i
 fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<()> {
     let mut kept = shared.left_open();
     kept.extend(lines::find(shared));
+    // A connection that was inherited goes on under another number.
+    let files: HashSet<_> = kept.iter().filter_map(|fd| sys::identity(*fd)).collect();
+    let goes_on = |fd| sys::identity(fd).is_some_and(|file| files.contains(&file));
     for fd in open_descriptors()? {
         if kept.contains(&fd) {
             continue;
         }
         if !inherited.contains(&fd) {
             drop(sys::take_over(fd));
-        } else if fd > 2 {
+        } else if fd > 2 && !goes_on(fd) {
             hang_up(fd);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -141,6 +141,14 @@ pub(crate) fn find(page: &Shared) -> Vec<RawFd> {
         spares.left.insert(kept.key, Spare { memory, file });
     }
     numbers
+}
+
+/// Whether the worker before has left a connection to go on with that nobody has asked for yet, and this is its socket.
+pub fn is_held(socket: BorrowedFd<'_>) -> bool {
+    let file = sys::identity(socket.as_raw_fd());
+    let is = |number: RawFd| file.is_some() && sys::identity(number) == file;
+    let holds = |spare: &Spare| Link::resume(spare.memory).all_numbers().into_iter().any(is);
+    spares().left.values().any(holds)
 }
 
 /// Closes what the worker before has left and nobody has asked for: its peers see that.

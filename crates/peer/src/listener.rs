@@ -132,6 +132,16 @@ impl Listener {
         }
     }
 
+    /// As [`Self::from_fd`], where a connection goes on that was accepted there, or is this one: it is not served anew.
+    ///
+    /// # Errors
+    /// As [`Self::from_fd`].
+    pub fn goes_on(fd: OwnedFd) -> Result<Self, ListenError> {
+        let mut listener = Self::from_fd(fd)?;
+        listener.connected = None;
+        Ok(listener)
+    }
+
     /// The connection that was inherited, once.
     pub fn take_connected(&mut self) -> Option<OwnedFd> {
         self.connected.take()

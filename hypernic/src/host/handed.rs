@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Host;
 use crate::config::{HostConfig, NicConfig, PfOwner, SocketSpec};
-use crate::spec::PortSpec;
+use crate::spec::{PortSpec, Transport};
 
 impl Host {
     /// Keeps descriptors that what is there is made of.
@@ -38,8 +38,8 @@ impl Host {
         lost.iter().fold(is, |is, chip| is.without_chip(chip))
     }
 
-    /// The first NIC, chip or port that is made of a descriptor without which no other process could go on: a connection, which was
-    /// inherited or handed over, or a TAP that was handed over.
+    /// The first NIC, chip or port that is made of a descriptor without which no other process could go on: a stream that was
+    /// inherited, or any that was handed over while the host ran.
     pub fn bound(&self) -> Option<String> {
         let is = self.as_is();
         let port = |port: &PortSpec| match port {
@@ -47,7 +47,11 @@ impl Host {
             PortSpec::TapFd(fd) => self.is_handed(*fd),
             _ => false,
         };
-        let nic = |nic: &&NicConfig| matches!(nic.socket, SocketSpec::Fd(_)) || port(&nic.port);
+        let socket = |nic: &NicConfig| match nic.socket {
+            SocketSpec::Fd(fd) => self.is_handed(fd) || nic.transport != Transport::VfioUser,
+            SocketSpec::Path(_) => false,
+        };
+        let nic = |nic: &&NicConfig| socket(nic) || port(&nic.port);
         let nics = is.nics.iter().filter(nic).map(|nic| nic.name.clone());
         let chips = is.chips.iter().filter(|chip| port(&chip.port));
         let ports = is.switches.iter().flat_map(|switch| &switch.ports);

@@ -96,6 +96,15 @@ impl Host {
         attached.map(RunningNic::served).reduce(u64::wrapping_add)
     }
 
+    /// What switches have learned.
+    pub(crate) fn learned(&self) -> AllLeft {
+        let mut all = AllLeft::default();
+        for (name, running) in &self.switches {
+            all.add_seen(name, &running.switch.macs());
+        }
+        all
+    }
+
     /// Stops everything between two messages and two frames, and leaves it to the next worker: after this nothing here may be
     /// dropped or used, and the process ends.
     pub fn leave(mut self) -> AllLeft {
@@ -128,10 +137,8 @@ impl Host {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut all = AllLeft::of(self.configuration().to_text());
-        for (name, running) in &self.switches {
-            all.add_seen(name, &running.switch.macs());
-        }
+        let mut all = self.learned();
+        all.be(self.configuration().to_text());
         for (name, body) in &mut bodies {
             let Some(mut left) = body.leave() else {
                 continue;

@@ -124,3 +124,23 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
     });
     lab.ran("nic list");
 }
+
+/// The next process could not be told which connection that was.
+#[test]
+fn what_was_handed_over_keeps_the_daemon_from_becoming_another() {
+    let lab = Lab::with(|_| "keeper = true\n[[switch]]\nname = \"lan\"\n".into());
+    let (_ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    ran_with(
+        &lab,
+        "nic add b --model e1000 --fd 0 --port switch:lan",
+        theirs.into(),
+    );
+    let refused = lab.run("upgrade");
+    let wrong = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && wrong.contains("b was given a descriptor"),
+        "{wrong}"
+    );
+    lab.ran("nic remove b");
+    lab.ran("upgrade");
+}

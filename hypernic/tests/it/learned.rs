@@ -17,7 +17,7 @@ fn learned(lab: &Lab) -> Vec<(String, String)> {
 }
 
 #[test]
-fn learned_addresses_outlive_an_upgrade() {
+fn learned_addresses_outlive_upgrades_and_crashes() {
     let lab = Lab::with(|dir| {
         let nic = |name: &str| {
             format!(
@@ -46,4 +46,20 @@ fn learned_addresses_outlive_an_upgrade() {
     assert!(before.iter().all(|(_, port)| port == "b"), "{before:?}");
     lab.ran("upgrade");
     assert_eq!(learned(&lab), before);
+    until("they are noted", || notes(&lab, &mac(3)).then_some(()));
+    for _ in 0..3 {
+        lab.kill_worker();
+        assert_eq!(learned(&lab), before);
+    }
+}
+
+/// Whether the daemon has a note for its next worker with this address.
+fn notes(lab: &Lab, mac: &[u8]) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", lab.daemon.id())).expect("descriptors");
+    open.flatten().any(|entry| {
+        let file = std::fs::read_link(entry.path()).unwrap_or_default();
+        let is = file.to_string_lossy().starts_with("/memfd:learned");
+        let bytes = is.then(|| std::fs::read(entry.path()).ok()).flatten();
+        bytes.is_some_and(|bytes| bytes.windows(mac.len()).any(|part| part == mac))
+    })
 }

@@ -49,25 +49,36 @@ pub(crate) fn kill(daemon: &mut Daemon) -> Duration {
     begun.elapsed()
 }
 
+/// Ends what runs beside a test, also when that fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Sends as `plan` says, while the worker is killed so many times.
 fn traffic(daemon: &mut Daemon, plan: &Plan, kills: u32, chance: &mut Chance) -> Report {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| run(plan, &stop, |_, _| {}));
+        let ends = Ends(&stop);
         let came = daemon.log().matches("VMM connected").count();
         let until = Instant::now() + LONG;
         while daemon.log().matches("VMM connected").count() < came + 2 {
             assert!(Instant::now() < until, "the generator does not come");
             std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(50));
+        // Long enough that the switch has noted where they are.
+        std::thread::sleep(Duration::from_millis(1500));
         for _ in 0..kills {
             std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
             kill(daemon);
         }
         // All is well once the last has gone on for a while.
         std::thread::sleep(Duration::from_millis(100));
-        stop.store(true, Ordering::Release);
+        drop(ends);
         sent.join().expect("no panic").unwrap()
     })
 }
@@ -242,6 +253,7 @@ fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
         assert!(Instant::now() < until, "{}", daemon.log());
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let ends = Ends(&stop);
             let flood = scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
                     client.region_post(0, 0x28, &[0; 4]).unwrap();
@@ -249,7 +261,7 @@ fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
             });
             std::thread::sleep(Duration::from_millis(100));
             daemon.end_worker(Signal::ABORT).unwrap();
-            stop.store(true, Ordering::Release);
+            drop(ends);
             flood.join().expect("the flood");
         });
     }
@@ -301,6 +313,7 @@ fn a_thread_that_faults_ends_its_worker_and_only_what_it_served_is_suspected() {
         assert_ne!(bad, good, "{counters}");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
             for client in &mut clients {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Acquire) {
@@ -312,7 +325,6 @@ fn a_thread_that_faults_ends_its_worker_and_only_what_it_served_is_suspected() {
             let lines = daemon.log_position();
             fault(daemon.worker().expect("a worker"), &format!("worker-{bad}")).unwrap();
             daemon.wait_log_after(lines, "\"serving\"").unwrap();
-            stop.store(true, Ordering::Release);
         });
         deaths += 1;
     }

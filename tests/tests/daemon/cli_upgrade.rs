@@ -1,5 +1,8 @@
 //! A daemon that becomes another process, or another program, while guests use their NICs.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,7 +12,7 @@ use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::Signal;
-use vfio_user::Client;
+use vfio_user::{Client, ClientOptions};
 
 use crate::waiting;
 
@@ -322,20 +325,85 @@ fn the_command_asks_the_next_program_first() {
     assert!(daemon.stop().unwrap().success());
 }
 
-/// A connection that was handed in could not be told from the one that goes on.
+/// A daemon with one NIC, on descriptor 9.
+fn on_a_descriptor(dir: &Path, socket: std::os::fd::OwnedFd) -> Daemon {
+    let wrapped = dir.join("wrapped");
+    let binary = binary().unwrap();
+    let script = format!("#!/bin/sh\nexec {binary:?} \"$@\" 9<&0 </dev/null\n");
+    std::fs::write(&wrapped, script).unwrap();
+    std::fs::set_permissions(&wrapped, Permissions::from_mode(0o755)).unwrap();
+    let launch = Launch::of(&wrapped)
+        .env("HYPERNIC_TEST_LIFE_MS", "0")
+        .args(["run", "--keeper", "--port", "null", "--fd", "9"]);
+    launch.stdin(socket).start().unwrap()
+}
+
+/// Its guest notices nothing of crashes and upgrades.
+fn goes_on(daemon: &mut Daemon, client: &mut Client) {
+    let read = |client: &mut Client, at: u64| {
+        let mut word = [0; 4];
+        client.region_read(0, at, &mut word).unwrap();
+        u32::from_le_bytes(word)
+    };
+    for n in 0..6_u32 {
+        client.region_write(0, 0x38, &n.to_le_bytes()).unwrap();
+        if n % 2 == 0 {
+            daemon.end_worker(Signal::KILL).unwrap();
+        } else {
+            upgrade(daemon);
+        }
+        assert_eq!(read(client, 0x38), n, "{}", daemon.log());
+    }
+    let log = daemon.log();
+    assert_eq!(log.matches("goes on where").count(), 6, "{log}");
+    assert!(!log.contains("VMM disconnected"), "{log}");
+}
+
 #[test]
-fn a_nic_on_a_descriptor_keeps_the_daemon_from_becoming_another() {
+fn a_nic_on_a_connection_that_was_inherited_goes_on_and_ends_with_it() {
     let dir = scratch().unwrap();
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let launch = Launch::new()
-        .unwrap()
-        .args(["run", "--keeper", "--port", "null", "--fd", "0"]);
-    let mut daemon = launch.stdin(theirs.into()).start().unwrap();
-    let worker = daemon.worker();
-    daemon.signal(Signal::USR2).unwrap();
-    daemon.wait_log("n0 was given a descriptor").unwrap();
-    assert_eq!(daemon.worker(), worker);
-    drop((ours, dir));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut daemon = on_a_descriptor(dir.path(), theirs.into());
+    let mut client = Client::open(ours.into(), ClientOptions::default()).unwrap();
+    client.negotiate().unwrap();
+    goes_on(&mut daemon, &mut client);
+    drop(client);
+    assert!(daemon.wait_exit().unwrap().success());
+}
+
+#[test]
+fn a_nic_on_a_listening_socket_that_was_inherited_goes_on_and_serves_the_next() {
+    let dir = scratch().unwrap();
+    let path = dir.path().join("listening");
+    let listening = UnixListener::bind(&path).unwrap();
+    let mut daemon = on_a_descriptor(dir.path(), listening.into());
+    for _ in 0..2 {
+        let mut client = Client::connect(&path).unwrap();
+        let gone_on = daemon.log_position();
+        client.region_write(0, 0x38, &[1, 2, 0, 0]).unwrap();
+        daemon.end_worker(Signal::KILL).unwrap();
+        upgrade(&mut daemon);
+        let mut word = [0; 4];
+        client.region_read(0, 0x38, &mut word).unwrap();
+        assert_eq!(word, [1, 2, 0, 0], "{}", daemon.log());
+        drop(client);
+        daemon.wait_log_after(gone_on, "VMM disconnected").unwrap();
+    }
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// A connection that was inherited and that nobody can go on with ends with its worker.
+#[test]
+fn a_connection_that_was_inherited_and_cannot_go_on_ends() {
+    let dir = scratch().unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut daemon = on_a_descriptor(dir.path(), theirs.into());
+    // Before a word was said there is nothing to go on with.
+    let worker = daemon.worker().expect("a worker");
+    rustix::process::kill_process(worker, Signal::KILL).unwrap();
+    let mut client = Client::open(ours.into(), ClientOptions::default()).unwrap();
+    assert!(client.negotiate().is_err());
+    assert!(daemon.wait_exit().unwrap().success());
 }
 
 #[test]
