@@ -127,9 +127,13 @@ fn memory_len(spec: &Spec) -> u64 {
 
 /// Has a NIC keep what it needs to go on after its process died, for as long as the program runs.
 fn keep(nic: &mut model::Nic) {
+    assert!(nic.control.keep(words()), "it can");
+}
+
+/// What a NIC keeps that in.
+fn words() -> model::Kept {
     let words = Box::leak(Box::new([const { AtomicU64::new(0) }; model::KEPT]));
-    let kept = model::Kept::new(words, Arc::new(()));
-    assert!(nic.control.keep(kept), "it can");
+    model::Kept::new(words, Arc::new(()))
 }
 
 impl Guest {

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, IntoRawFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -15,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::host::Host;
 use crate::left::AllLeft;
 
-/// The name of the file in the page that workers share.
-const LEARNED: &[u8] = b"learned";
+/// The names of the files in the page that workers share: one of them is whole, whenever a worker dies.
+const LEARNED: [&[u8]; 2] = [b"learned", b"learned too"];
 /// How far looks are apart.
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks take at most this part of a processor.
@@ -86,7 +87,8 @@ impl Noter {
         if self.last.is_some_and(same) {
             return;
         }
-        match note(&all) {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
+        match note(&all, number) {
             Ok(()) => self.last = Some((is, now)),
             Err(error) if !self.failed => {
                 self.failed = true;
@@ -103,34 +105,47 @@ fn boottime() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-fn note(all: &AllLeft) -> io::Result<()> {
+fn note(all: &AllLeft, number: u64) -> io::Result<()> {
     let Some(page) = keeper::current() else {
         return Ok(());
     };
     let (_, bytes) = all.seal();
     let file = keeper::file_of("learned", &bytes)?;
-    drop(page.take(LEARNED));
-    if page.keep(LEARNED, file.as_fd(), [boottime(), 0]) {
+    keep(page, file, [boottime(), number]);
+    Ok(())
+}
+
+/// Puts a note into the place of the one before the last.
+fn keep(page: &keeper::Shared, file: OwnedFd, notes: [u64; 2]) {
+    let name = LEARNED[(notes[1] & 1) as usize];
+    drop(page.take(name));
+    if page.keep(name, file.as_fd(), notes) {
         // The page has it from now on.
         let _ = file.into_raw_fd();
     }
-    Ok(())
 }
 
 /// What the worker before has noted, once, as old as it is by now. `None`: nothing, or nothing that can be read.
 pub(crate) fn noted() -> Option<AllLeft> {
     let page = keeper::current()?;
-    let (file, notes) = page.take(LEARNED)?;
-    let mut file = File::from(file);
-    let mut bytes = Vec::new();
-    file.rewind().ok()?;
-    (&file).take(LONGEST).read_to_end(&mut bytes).ok()?;
-    // For the one behind, should this one die before it has noted anything.
-    if page.keep(LEARNED, file.as_fd(), notes) {
-        let _ = file.into_raw_fd();
-    }
-    let [at, _] = notes;
-    let mut all = AllLeft::open(&bytes).ok()?;
-    all.age(boottime().saturating_sub(at));
-    Some(all)
+    let mut left = LEARNED.map(|name| page.take(name));
+    left.sort_by_key(|note| {
+        note.as_ref()
+            .map(|(_, [_, number])| std::cmp::Reverse(*number))
+    });
+    left.into_iter().flatten().find_map(|(file, [at, number])| {
+        let mut file = File::from(file);
+        let mut bytes = Vec::new();
+        file.rewind().ok()?;
+        (&file).take(LONGEST).read_to_end(&mut bytes).ok()?;
+        let mut all = AllLeft::open(&bytes).ok()?;
+        all.age(boottime().saturating_sub(at));
+        // For the one behind, should this one die before it has noted anything.
+        keep(page, file.into(), [at, number]);
+        NUMBER.fetch_max(number, Ordering::Relaxed);
+        Some(all)
+    })
 }
+
+/// Of the last note.
+static NUMBER: AtomicU64 = AtomicU64::new(0);

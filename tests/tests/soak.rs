@@ -6,6 +6,9 @@
 //! repeats the choices of an earlier run.
 #![forbid(unsafe_code)]
 
+#[path = "soak/trouble.rs"]
+mod trouble;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -268,19 +271,24 @@ fn visit(path: &Path, choices: &mut Choices) -> Result<(), BusError> {
     Ok(())
 }
 
-/// A VMM that comes, maps memory, touches registers, and is gone without a word, again and again.
-fn stranger(bed: &dyn Bed, mut choices: Choices, over: &AtomicBool) {
-    let path = bed.socket(STRANGER);
+/// A VMM that comes, maps memory, touches registers, and is gone without a word, again and again; `each` before it comes.
+fn visits(path: &Path, mut choices: Choices, over: &AtomicBool, each: impl Fn(u64)) {
     let mut round = 0;
     while !over.load(Ordering::Acquire) {
         round += 1;
-        bed.replug(round);
+        each(round);
         // Refused, or shown the door: the server has not ended yet what the last ones left behind.
         // That is its right; what counts is that the others notice nothing.
-        if visit(&path, &mut choices).is_err() {
+        if visit(path, &mut choices).is_err() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The same while a NIC is plugged and unplugged.
+fn stranger(bed: &dyn Bed, choices: Choices, over: &AtomicBool) {
+    let path = bed.socket(STRANGER);
+    visits(&path, choices, over, |round| bed.replug(round));
     // Unplugged at the end, as it was at the beginning.
     bed.replug(1);
 }

@@ -8,7 +8,7 @@ use model_testkit::{Silent, memory};
 use r8169::{BAR_MMIO, Config};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
 
-use super::{BUFFERS, NicSink, RAM, RX_RING, RealTime, TX_RING, frame, mac};
+use super::{BUFFERS, NicSink, RAM, RX_RING, RealTime, TX_RING, frame, keep, mac};
 use crate::spec::Spec;
 
 const TX_BASE: u64 = 0x20;
@@ -55,7 +55,10 @@ impl Guest {
         };
         let mut config = Config::new(mac(number));
         config.negotiation = std::time::Duration::ZERO;
-        let nic = r8169::new(config);
+        let mut nic = r8169::new(config);
+        if spec.kept {
+            keep(&mut nic);
+        }
         let sink = NicSink {
             receive: Arc::clone(&nic.receive),
             env: env.clone(),
@@ -101,6 +104,8 @@ impl Guest {
         }
         guest.write(RX_MAX_SIZE, &0x4000_u16.to_le_bytes());
         guest.write(CHIP_CMD, &[0x0c]);
+        // As after an answer.
+        guest.nic.control.settled();
         guest
     }
 
@@ -214,12 +219,15 @@ mod tests {
     #[test]
     fn all_that_is_sent_arrives() {
         for (size, burst) in [(60, 1), (60, 32), (1514, 32), (60, 128)] {
-            let mut pair = RealtekPair::new(Spec::frames(size, 256, burst));
-            let before = pair.arrived();
-            for _ in 0..50 {
-                pair.burst();
+            let plain = Spec::frames(size, 256, burst);
+            for spec in [plain, plain.kept()] {
+                let mut pair = RealtekPair::new(spec);
+                let before = pair.arrived();
+                for _ in 0..50 {
+                    pair.burst();
+                }
+                assert_eq!(pair.arrived() - before, 50 * u64::from(burst), "{spec:?}");
             }
-            assert_eq!(pair.arrived() - before, 50 * u64::from(burst));
         }
     }
 }

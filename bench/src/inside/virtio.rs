@@ -13,7 +13,7 @@ use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
 use virtio_net::regs::feature;
 use virtio_net::{Config, Device, Place, Position, RX, Receiver, Sender, TX};
 
-use super::{BUFFERS, NicSink, RAM, RX_RING, RealTime, TX_RING, frame, mac};
+use super::{BUFFERS, NicSink, RAM, RX_RING, RealTime, TX_RING, frame, mac, words};
 use crate::spec::{HEADERS, Mix, Spec};
 
 /// Where a ring's areas are behind its descriptors.
@@ -78,6 +78,8 @@ pub struct VirtioSpec {
     pub mix: Mix,
     /// Frames are TCP segments to be cut by whoever has to, and the receiver takes them whole, in buffers of so many bytes.
     pub whole: Option<usize>,
+    /// Devices that would go on after their process died.
+    pub kept: bool,
 }
 
 impl VirtioSpec {
@@ -90,7 +92,13 @@ impl VirtioSpec {
             rings,
             mix: Mix::Alike,
             whole: None,
+            kept: false,
         }
+    }
+
+    /// The same between devices that would go on after their process died.
+    pub fn kept(self) -> Self {
+        Self { kept: true, ..self }
     }
 
     /// Segments of as many whole MTUs as fit into 64 KiB, received in buffers of `buffer` bytes.
@@ -263,6 +271,7 @@ impl Guest {
             | if spec.whole.is_some() { whole } else { 0 };
         let device = Arc::new(Device::new(Config::new(mac(number))));
         assert!(device.agree(features), "{features:#x}");
+        assert!(!spec.kept || device.keep(words()), "it can");
         let view = env.memory.view();
         let buffer = |i: u16| BUFFERS + u64::from(i) * stride;
         let out = |i: u16| (buffer(i), HEADER + spec.len_of(i));
@@ -298,6 +307,7 @@ impl Guest {
             device.enable(queue, ring.place(), start).expect("a ring");
         }
         device.start_without_bus();
+        device.settled();
         let receiver = Receiver {
             device: Arc::clone(&device),
         };
@@ -443,7 +453,9 @@ mod tests {
         for rings in ALL {
             let plain = [(60, 1), (60, 32), (1514, 32), (60, 128), (60, 256)];
             let plain = plain.map(|(size, burst)| VirtioSpec::frames(size, burst, rings));
-            for spec in plain.into_iter().chain([VirtioSpec::imix(32, rings)]) {
+            let kept = plain.map(VirtioSpec::kept);
+            let all = plain.into_iter().chain(kept);
+            for spec in all.chain([VirtioSpec::imix(32, rings)]) {
                 let mut pair = VirtioPair::new(spec);
                 let before = pair.arrived();
                 (0..50).for_each(|_| pair.burst());

@@ -42,6 +42,12 @@ impl<'v> WriteWindow<'v> {
         Some(to)
     }
 
+    /// Whether all of these bytes are in the window.
+    #[inline]
+    pub fn covers(&self, iova: u64, len: usize) -> bool {
+        self.reach(iova, len).is_some()
+    }
+
     /// Writes words `step` bytes apart, the first at `iova`, each after everything written before it,
     /// as [`View::write_release`](crate::view::View). `false`, and nothing written, when they do not all lie
     /// in the window, or are not aligned.

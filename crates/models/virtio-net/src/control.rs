@@ -222,12 +222,7 @@ impl Control for Registers {
     }
 
     fn settled(&mut self) {
-        self.device.unsaved.settle();
-        if self
-            .device
-            .hold
-            .swap(false, std::sync::atomic::Ordering::AcqRel)
-        {
+        if self.device.settled() {
             self.note_all();
         }
     }

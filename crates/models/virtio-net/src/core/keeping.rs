@@ -9,7 +9,7 @@ use crate::core::kept::KeptRing;
 
 impl Device {
     /// From now on keeps in `words` what another process must know that goes on. `false`: it does already.
-    pub(crate) fn keep(&self, words: Kept) -> bool {
+    pub fn keep(&self, words: Kept) -> bool {
         let mut tx = self.tx.lock();
         let mut rx = self.rx.lock();
         let mut ctrl = self.ctrl.lock();
@@ -30,6 +30,12 @@ impl Device {
             }
         }
         true
+    }
+
+    /// What has changed is saved. Whether queues are served by that which were not.
+    pub fn settled(&self) -> bool {
+        self.unsaved.settle();
+        self.hold.swap(false, Ordering::AcqRel)
     }
 
     /// Until what was set up is saved, queues are not served.

@@ -3,3 +3,4 @@
 mod driver;
 mod honest;
 mod hostile;
+mod kept;

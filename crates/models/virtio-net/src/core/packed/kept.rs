@@ -90,6 +90,31 @@ impl Packed {
         (0 < done && done < all).then_some(last)
     }
 
+    /// Says where what is used ends, if that has not been said: nothing of it was delivered, it was received or dropped.
+    fn say_end(&self, kept: &KeptRing) {
+        let size = self.place.size;
+        let said = Cursor(kept.stand().end).since(self.shown, size);
+        if said < self.next.since(self.shown, size) {
+            self.delivers();
+        }
+    }
+
+    /// As [`Self::write_in_order`], in one pass, where the words have nothing to say of any of the descriptors. `None`: they may have.
+    #[inline(never)]
+    pub(super) fn write_ones_in_order(&self, view: &View<'_>, kept: &KeptRing) -> Option<Cursor> {
+        if !self.frames.is_empty() {
+            return None;
+        }
+        self.say_end(kept);
+        let cursor = self.write_ones(view, false)?;
+        kept.put(Stand {
+            from: cursor.0,
+            end: kept.stand().end,
+            slots: 0,
+        });
+        Some(cursor)
+    }
+
     /// Writes what is used, each descriptor behind those before it, so that another process finds out how far it has come.
     #[inline(never)]
     pub(super) fn write_in_order(
@@ -98,11 +123,7 @@ impl Packed {
         kept: &KeptRing,
     ) -> Result<Cursor, Broken> {
         let size = self.place.size;
-        let said = Cursor(kept.stand().end).since(self.shown, size);
-        if said < self.next.since(self.shown, size) {
-            // Nothing of it was delivered: it was received, or dropped.
-            self.delivers();
-        }
+        self.say_end(kept);
         let end = kept.stand().end;
         let stand = |at: Cursor, slots| {
             kept.put(Stand {

@@ -1,13 +1,29 @@
 //! How the driver is shown what is used.
 
-use guest_mem::View;
+use datapath::kept::Step;
+use guest_mem::{View, WriteWindow};
 
 use super::{AVAIL, Cursor, DESC, Packed, USED, Used, WRITE};
 use crate::core::journal::Journal;
+use crate::core::kept::Steps;
 use crate::core::place::Broken;
 
 /// Most used descriptors written together.
 const AHEAD: usize = 64;
+
+/// Stores words of descriptors, one behind the other.
+#[inline(always)]
+fn store(window: &WriteWindow<'_>, at: u64, words: &[u64]) -> bool {
+    if !cfg!(test) {
+        return window.store_words(at, DESC as usize, words);
+    }
+    // Each is a step at which a test lets the process die.
+    let each = |(n, word): (usize, &u64)| {
+        Steps::step();
+        window.store_words(at + DESC * n as u64, DESC as usize, &[*word])
+    };
+    words.iter().enumerate().all(each)
+}
 
 impl Packed {
     /// What is used and not shown, as it is to be written: where, what, and for how many slots. Gives where it ends.
@@ -58,10 +74,13 @@ impl Packed {
             self.tell(journal);
         }
         if let Some(kept) = self.kept.clone() {
+            if let Some(cursor) = self.write_ones_in_order(view, &kept) {
+                return Ok(self.shown_up_to(cursor));
+            }
             let cursor = self.write_in_order(view, &kept)?;
             return Ok(self.shown_up_to(cursor));
         }
-        if let Some(cursor) = self.write_ones(view) {
+        if let Some(cursor) = self.write_ones(view, true) {
             if let Some(journal) = self.journal.as_deref().filter(|_| cursor != first) {
                 journal.commit(cursor.0, cursor.0);
             }
@@ -86,9 +105,10 @@ impl Packed {
         Ok(self.shown_up_to(cursor))
     }
 
-    /// Writes what is used in one pass, if there are several, each is a descriptor, and all lie in one region; the first of them last, behind which the
-    /// driver sees none before. Gives where it ends. `None`: nothing is to be seen yet.
-    fn write_ones(&self, view: &View<'_>) -> Option<Cursor> {
+    /// Writes what is used in one pass, if there are several, each is a descriptor, and all lie in one region: in order, or (`first_last`) the first of
+    /// them last, behind which the driver sees none before. Gives where it ends. `None`: nothing is to be seen yet.
+    #[inline(always)]
+    pub(super) fn write_ones(&self, view: &View<'_>, first_last: bool) -> Option<Cursor> {
         if self.used.len() < 2 {
             return None;
         }
@@ -96,6 +116,11 @@ impl Packed {
         let window = view.write_window(first)?;
         let one = |used: &Used| used.slots == 1 && !(self.format.in_order && used.len == 0);
         if !self.used.iter().all(one) {
+            return None;
+        }
+        // In order, none may be written twice: the driver has those before it by then.
+        let ring = DESC as usize * usize::from(self.place.size);
+        if !first_last && !window.covers(self.place.desc, ring) {
             return None;
         }
         let (mut cursor, mut rest, mut head) = (self.shown, &self.used[..], None);
@@ -110,19 +135,19 @@ impl Packed {
             }
             let at = self.at(cursor) + 8;
             let (at, words) = match head {
-                None => {
+                None if first_last => {
                     head = Some(words[0]);
                     (at + DESC, &words[1..now.len()])
                 }
-                Some(_) => (at, &words[..now.len()]),
+                _ => (at, &words[..now.len()]),
             };
-            if !words.is_empty() && !window.store_words(at, DESC as usize, words) {
+            if !words.is_empty() && !store(&window, at, words) {
                 return None;
             }
             cursor = cursor.on(now.len() as u16, self.place.size);
             rest = behind;
         }
-        let shown = head.is_none_or(|head| window.store_words(first, DESC as usize, &[head]));
+        let shown = head.is_none_or(|head| store(&window, first, &[head]));
         shown.then_some(cursor)
     }
 
