@@ -39,7 +39,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs book man deb static oci sbom bench fuzz fuzz-quick loom miri kani \
+.PHONY: all build demo test test-long upgrades lint check fmt clippy deny docs book man deb static oci sbom bench fuzz fuzz-quick loom miri kani \
     coverage clean help
 
 all: build
@@ -67,6 +67,10 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance, the page in a browser
 	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
+
+upgrades: build ## whether a daemon goes on as another build of hypernic and back: the last tag's, or that of BEFORE=REVISION
+	before=$$(scripts/before $(BEFORE)) && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
+	    --ignored --nocapture long_another_build
 
 lint: fmt clippy deny ## formatting, clippy, licences
 

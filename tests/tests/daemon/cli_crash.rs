@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 use hypernic_tests::fault;
-use hypernic_tests::{Daemon, Holdings, LONG, Launch, scratch};
+use hypernic_tests::{Daemon, Holdings, LONG, Launch, copy_program, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::{Signal, kill_process};
+use tempfile::TempDir;
 use vfio_user::{Client, EventFd, SharedMem};
 
+use crate::cli_upgrade::upgrade;
 use crate::waiting;
 
 /// One with a keeper that thinks nothing of short lives, and NICs on a switch.
@@ -49,8 +51,77 @@ pub(crate) fn kill(daemon: &mut Daemon) -> Duration {
     begun.elapsed()
 }
 
+/// How workers of a test's daemon end.
+enum End {
+    Killed,
+    /// In an upgrade to the program that runs.
+    Renewed,
+    /// In one to another program, by turns: the place of the program that runs, and both.
+    Exchanged(TempDir, [PathBuf; 2]),
+}
+
+/// The lives of a test's daemon: how its workers end, and how many do.
+pub(crate) struct Lives {
+    pub count: u32,
+    end: End,
+}
+
+impl Lives {
+    pub(crate) fn killed(count: u32) -> Self {
+        Self {
+            count,
+            end: End::Killed,
+        }
+    }
+
+    pub(crate) fn renewed(count: u32) -> Self {
+        Self {
+            count,
+            end: End::Renewed,
+        }
+    }
+
+    /// The first of the programs begins.
+    pub(crate) fn exchanged(programs: [PathBuf; 2], count: u32) -> Self {
+        let dir = scratch().unwrap();
+        copy_program(&programs[0], &dir.path().join("hypernic")).unwrap();
+        Self {
+            count,
+            end: End::Exchanged(dir, programs),
+        }
+    }
+
+    /// The daemon.
+    pub(crate) fn launch(&self) -> Launch {
+        let launch = match &self.end {
+            End::Exchanged(dir, _) => Launch::of(&dir.path().join("hypernic")),
+            End::Killed | End::Renewed => Launch::new().unwrap(),
+        };
+        launch.env("HYPERNIC_TEST_LIFE_MS", "0")
+    }
+
+    /// Frames may be lost.
+    pub(crate) fn may_lose(&self) -> bool {
+        matches!(self.end, End::Killed)
+    }
+
+    /// The end of worker `n`, from 0 on.
+    pub(crate) fn end(&self, daemon: &mut Daemon, n: u32) {
+        match &self.end {
+            End::Killed => drop(kill(daemon)),
+            End::Renewed => upgrade(daemon),
+            End::Exchanged(dir, programs) => {
+                let (next, place) = (dir.path().join("next"), dir.path().join("hypernic"));
+                copy_program(&programs[(n as usize + 1) % 2], &next).unwrap();
+                std::fs::rename(next, place).unwrap();
+                upgrade(daemon);
+            }
+        }
+    }
+}
+
 /// Ends what runs beside a test, also when that fails.
-struct Ends<'a>(&'a AtomicBool);
+pub(crate) struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
@@ -161,6 +232,84 @@ fn guests_go_on_whenever_the_worker_is_killed() {
 #[ignore = "long: a thousand kills"]
 fn long_guests_go_on_whenever_the_worker_is_killed() {
     kills_under_traffic(250);
+}
+
+/// Drivers bring their NICs up, and workers die or are stopped meanwhile.
+fn begins(rounds: u32) {
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed = seed.as_nanos() as u64 | 1;
+    println!("seed {seed}");
+    let mut chance = Chance(seed);
+    let mut daemon = lan(&sockets);
+    for round in 0..rounds {
+        let plan = Plan {
+            receivers: vec![sockets[1].clone()],
+            check: Depth::Full,
+            settle: Duration::from_millis(10),
+            run: round as u16,
+            interrupts: true,
+            threads: 2,
+            rings: (80, 4096),
+            burst: 256,
+            ..Plan::new(Function::Tx, vec![sockets[0].clone()])
+        };
+        let stop = AtomicBool::new(false);
+        let line = daemon.log_position();
+        std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
+            let sent = scope.spawn(|| run(&plan, &stop, |_, _| {}));
+            let until = Instant::now() + LONG;
+            let came = |log: &str| {
+                log.lines()
+                    .skip(line)
+                    .filter(|l| l.contains("VMM connected"))
+                    .count()
+            };
+            while came(&daemon.log()) < 2 {
+                assert!(Instant::now() < until, "the generator does not come");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_micros(chance.below(60_000)));
+                if chance.below(2) == 0 {
+                    kill(&mut daemon);
+                    continue;
+                }
+                let worker = daemon.worker().expect("a worker");
+                kill_process(worker, Signal::STOP).unwrap();
+                std::thread::sleep(Duration::from_millis(1 + chance.below(50)));
+                kill_process(worker, Signal::CONT).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            stop.store(true, Ordering::Release);
+            let until = Instant::now() + LONG;
+            while !sent.is_finished() {
+                assert!(Instant::now() < until, "a driver waits: {}", daemon.log());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let report = sent.join().expect("no panic");
+            let verdict = report
+                .unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()))
+                .verdict();
+            assert!(verdict.is_none_or(|verdict| verdict.in_order()));
+        });
+    }
+    let log = daemon.log();
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(daemon.stop().unwrap().success());
+}
+
+#[test]
+fn drivers_that_begin_while_workers_die_and_stop_go_on() {
+    begins(20);
+}
+
+#[test]
+#[ignore = "long: a thousand kills"]
+fn long_drivers_that_begin_while_workers_die_and_stop_go_on() {
+    begins(1000);
 }
 
 /// A client whose NIC outlives its worker: registers are as they were, and nothing piles up.

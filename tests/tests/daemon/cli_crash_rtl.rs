@@ -1,9 +1,10 @@
 //! Guests with an RTL8168C whose daemon's worker is killed at any instruction.
 
 use drivers::{Bus, Dma, SocketBus};
-use hypernic_tests::{Launch, scratch};
+use hypernic_tests::scratch;
 
-use crate::cli_crash_igb::{Nic, kills};
+use crate::cli_crash::Lives;
+use crate::cli_crash_igb::{Nic, ends};
 
 /// Where registers are.
 const BAR: u8 = 2;
@@ -177,14 +178,11 @@ impl Nic for Rtl {
     }
 }
 
-fn rtls(model: &str, count: u32) {
+pub(crate) fn rtls(model: &str, lives: &Lives) {
     let dir = scratch().unwrap();
     let names = ["n0", "n1"];
     let args = ["run", "--keeper", "--port", "switch:lan", "--model", model];
-    let mut launch = Launch::new()
-        .unwrap()
-        .env("HYPERNIC_TEST_LIFE_MS", "0")
-        .args(args);
+    let mut launch = lives.launch().args(args);
     for name in names {
         launch = launch.arg("--socket-path").arg(dir.path().join(name));
     }
@@ -193,18 +191,18 @@ fn rtls(model: &str, count: u32) {
         let bus = SocketBus::connect(dir.path().join(name)).unwrap();
         Box::new(Rtl::new(bus))
     };
-    kills(&mut daemon, names.map(nic), 2, count);
+    ends(&mut daemon, names.map(nic), 2, lives);
     assert!(daemon.stop().unwrap().success());
 }
 
 #[test]
 fn guests_with_an_rtl8168_go_on_whenever_the_worker_is_killed() {
-    rtls("r8168", 8);
-    rtls("r8168h", 2);
+    rtls("r8168", &Lives::killed(8));
+    rtls("r8168h", &Lives::killed(2));
 }
 
 #[test]
 #[ignore = "long: hundreds of kills"]
 fn long_guests_with_an_rtl8168_go_on_whenever_the_worker_is_killed() {
-    rtls("r8168", 250);
+    rtls("r8168", &Lives::killed(250));
 }

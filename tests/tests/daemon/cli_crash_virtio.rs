@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use drivers::{Bus, Dma, SocketBus};
-use hypernic_tests::{LONG, Launch, scratch};
+use hypernic_tests::{LONG, scratch};
 use model_testkit::virtq::{How, VirtQueue};
 use virtio_net::regs::{common, ctrl, feature, header, page, status};
 
-use crate::cli_crash_igb::{Nic, kills};
+use crate::cli_crash::Lives;
+use crate::cli_crash_igb::{Nic, ends};
 
 /// Entries of the rings, and of the control queue.
 const RING: u16 = 64;
@@ -190,7 +191,7 @@ impl Nic for Virtio {
     }
 }
 
-fn virtios(how: How, count: u32) {
+fn virtios(how: How, lives: &Lives) {
     let dir = scratch().unwrap();
     let names = ["n0", "n1"];
     let args = [
@@ -201,10 +202,7 @@ fn virtios(how: How, count: u32) {
         "--model",
         "virtio-net",
     ];
-    let mut launch = Launch::new()
-        .unwrap()
-        .env("HYPERNIC_TEST_LIFE_MS", "0")
-        .args(args);
+    let mut launch = lives.launch().args(args);
     for name in names {
         launch = launch.arg("--socket-path").arg(dir.path().join(name));
     }
@@ -213,12 +211,12 @@ fn virtios(how: How, count: u32) {
         let bus = SocketBus::connect(dir.path().join(name)).unwrap();
         Box::new(Virtio::new(bus, how))
     };
-    kills(&mut daemon, names.map(nic), 2, count);
+    ends(&mut daemon, names.map(nic), 2, lives);
     assert!(daemon.stop().unwrap().success());
 }
 
 /// Split, packed, and packed where one used descriptor stands for many.
-fn of_each_kind(count: u32) {
+pub(crate) fn of_each_kind(lives: &Lives) {
     for (packed, in_order) in [(false, false), (true, false), (true, true)] {
         let how = How {
             packed,
@@ -226,17 +224,17 @@ fn of_each_kind(count: u32) {
             indirect: false,
         };
         println!("{how:?}");
-        virtios(how, count);
+        virtios(how, lives);
     }
 }
 
 #[test]
 fn guests_with_a_virtio_net_go_on_whenever_the_worker_is_killed() {
-    of_each_kind(6);
+    of_each_kind(&Lives::killed(6));
 }
 
 #[test]
 #[ignore = "long: hundreds of kills"]
 fn long_guests_with_a_virtio_net_go_on_whenever_the_worker_is_killed() {
-    of_each_kind(250);
+    of_each_kind(&Lives::killed(250));
 }

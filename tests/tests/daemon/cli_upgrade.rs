@@ -14,7 +14,8 @@ use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::Signal;
 use vfio_user::{Client, ClientOptions};
 
-use crate::waiting;
+use crate::cli_crash::{Ends, Lives};
+use crate::{cli_crash_igb, cli_crash_rtl, cli_crash_virtio, waiting};
 
 /// One with a keeper and two NICs on a switch.
 fn lan(binary: &Path, sockets: &[PathBuf], words: &[&str]) -> Daemon {
@@ -28,7 +29,7 @@ fn lan(binary: &Path, sockets: &[PathBuf], words: &[&str]) -> Daemon {
 }
 
 /// Has it become another process, and waits until that serves.
-fn upgrade(daemon: &mut Daemon) {
+pub(crate) fn upgrade(daemon: &mut Daemon) {
     let before = daemon.worker().expect("a worker");
     let lines = daemon.log_position();
     daemon.signal(Signal::USR2).unwrap();
@@ -37,25 +38,28 @@ fn upgrade(daemon: &mut Daemon) {
 }
 
 /// Sends from one NIC to the other for some seconds, while the daemon is exchanged.
-fn traffic(daemon: &mut Daemon, sockets: &[PathBuf], plan: Plan, times: u32) -> Report {
+fn traffic(daemon: &mut Daemon, sockets: &[PathBuf], plan: Plan, lives: &Lives) -> Report {
     let plan = Plan {
         receivers: vec![sockets[1].clone()],
-        duration: Some(Duration::from_millis(600 * u64::from(times) + 600)),
         check: Depth::Full,
         settle: Duration::from_millis(600),
         ..plan
     };
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let sent = scope.spawn(|| run(&plan, &AtomicBool::new(false), |_, _| {}));
+        let sent = scope.spawn(|| run(&plan, &stop, |_, _| {}));
+        let ends = Ends(&stop);
         let until = Instant::now() + LONG;
         while daemon.log().matches("VMM connected").count() < 2 {
             assert!(Instant::now() < until, "the generator does not come");
             std::thread::sleep(Duration::from_millis(10));
         }
-        for _ in 0..times {
+        for n in 0..lives.count {
             std::thread::sleep(Duration::from_millis(600));
-            upgrade(daemon);
+            lives.end(daemon, n);
         }
+        std::thread::sleep(Duration::from_millis(600));
+        drop(ends);
         sent.join().expect("no panic").unwrap()
     })
 }
@@ -99,7 +103,7 @@ fn no_frame_is_lost_doubled_or_exchanged_by_an_upgrade() {
     for (words, plan) in plans {
         let mut daemon = lan(&binary().unwrap(), &sockets, words);
         let flood = matches!(plan.rate, Rate::Unlimited);
-        let report = traffic(&mut daemon, &sockets, plan, 4);
+        let report = traffic(&mut daemon, &sockets, plan, &Lives::renewed(4));
         let verdict = report.verdict().expect("somebody received");
         let log = daemon.log();
         assert!(verdict.in_order(), "{words:?}: {verdict:?}\n{log}");
@@ -167,6 +171,55 @@ fn the_program_that_is_on_disk_by_then_goes_on() {
     upgrade(&mut daemon);
     client.region_read(0, 8, &mut [0; 4]).unwrap();
     assert!(daemon.stop().unwrap().success());
+}
+
+/// Two 82540EMs, one of which sends.
+fn e1000s(lives: &Lives) {
+    let dir = scratch().unwrap();
+    let sockets = two(&dir);
+    let mut launch = lives
+        .launch()
+        .args(["run", "--keeper", "--port", "switch:lan"]);
+    for socket in &sockets {
+        launch = launch.arg("--socket-path").arg(socket);
+    }
+    let mut daemon = launch.start().unwrap();
+    let plan = Plan {
+        rate: Rate::Frames(20_000.0),
+        burst: 8,
+        ..sender(&sockets)
+    };
+    let report = traffic(&mut daemon, &sockets, plan, lives);
+    let verdict = report.verdict().expect("somebody received");
+    let log = daemon.log();
+    assert!(
+        verdict.in_order() && verdict.seen.lost == 0,
+        "{verdict:?}\n{log}"
+    );
+    let gone_on = log.matches("goes on where").count();
+    assert_eq!(gone_on, 2 * lives.count as usize, "{log}");
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// `make upgrades`: another build of hypernic and this one take over from each other, there and back, with NICs of every model.
+#[test]
+#[ignore = "long: needs another build, see scripts/before"]
+fn long_another_build_and_this_one_take_over_from_each_other() {
+    let Some(before) = std::env::var_os("HYPERNIC_BEFORE") else {
+        println!("skipped: HYPERNIC_BEFORE names no other build; make upgrades");
+        return;
+    };
+    let (before, now) = (PathBuf::from(before), binary().unwrap());
+    for programs in [[before.clone(), now.clone()], [now, before]] {
+        let lives = || Lives::exchanged(programs.clone(), 4);
+        e1000s(&lives());
+        cli_crash_igb::pfs(&lives());
+        cli_crash_igb::vfs(&lives());
+        cli_crash_rtl::rtls("r8168", &lives());
+        cli_crash_rtl::rtls("r8168h", &lives());
+        // As many as there are kinds of rings, an even number of ends each.
+        cli_crash_virtio::of_each_kind(&lives());
+    }
 }
 
 /// What was added while it ran is there afterwards, with its guest; what was removed is not; the file has nothing to do with it.

@@ -177,6 +177,17 @@ fn cycle(bed: &mut Kept, choices: &mut Choices, number: u32) -> (u64, Vec<&'stat
         std::thread::sleep(Duration::from_millis(300));
         drop(ends);
         visitor.join().expect("no panic");
+        let until = Instant::now() + LONG;
+        while !working.iter().all(|worked| worked.is_finished()) {
+            if Instant::now() > until {
+                println!("{}", bed.daemon.counters().unwrap());
+                // Else it would wait for ever, and we for it.
+                bed.daemon.kill();
+                let log = bed.daemon.log();
+                panic!("cycle {number}: {happened:?}, {plans:?}: a driver waits: {log}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         for worked in working {
             let worked = worked.join();
             if worked.is_err() {
