@@ -238,7 +238,10 @@ impl Door for VfioDoor {
         loaded.map_err(|error| {
             self.server.end_client(board, "its NIC cannot go on");
             error.to_string()
-        })
+        })?;
+        // No access is made again, so its rings need not wait until they are saved: others may send to it before it has a turn.
+        board.control.settled();
+        Ok(())
     }
 
     fn revive(&mut self) -> Option<Result<u64, String>> {

@@ -10,7 +10,7 @@ use drivers::igbpf;
 use drivers::igbvf::Vf;
 use hypernic_tests::{Daemon, LONG, scratch};
 
-use crate::cli_crash::{Chance, Lives};
+use crate::cli_crash::{Chance, Ends, Lives};
 
 const TYPE: [u8; 2] = [0x88, 0xb7];
 /// Frames that a guest sends at once.
@@ -90,8 +90,17 @@ struct Seen {
     lost: AtomicU64,
 }
 
-/// Sends numbered frames to `peer`, and looks at those that come from there, until it is to stop.
-fn talk(nic: &mut dyn Nic, peer: [u8; 6], seen: &Seen, stop: &AtomicBool) {
+/// Frames that may be on their way where none may be lost: the other guest has room for them.
+const WINDOW: u64 = 64;
+
+/// Sends numbered frames to `peer`, and looks at those that come from there, until it is to stop; with `heard`, what the other guest
+/// saw, no more than that has room for.
+fn talk(
+    nic: &mut dyn Nic,
+    peer: [u8; 6],
+    (seen, heard): (&Seen, Option<&Seen>),
+    stop: &AtomicBool,
+) {
     let own = nic.mac();
     let (mut next, mut expected) = (0, 0);
     let mut quiet = Instant::now();
@@ -103,7 +112,9 @@ fn talk(nic: &mut dyn Nic, peer: [u8; 6], seen: &Seen, stop: &AtomicBool) {
         if round % 256 == 0 {
             nic.ask();
         }
-        if !stops {
+        let room =
+            heard.is_none_or(|heard| next + BURST <= heard.came.load(Ordering::Relaxed) + WINDOW);
+        if !stops && room {
             let frames: Vec<_> = (next..next + BURST).map(|n| frame(peer, own, n)).collect();
             next += nic.send(&frames) as u64;
             seen.sent.store(next, Ordering::Relaxed);
@@ -137,12 +148,17 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
     let (stop, seen) = (AtomicBool::new(false), [Seen::default(), Seen::default()]);
     let macs = [nics[0].mac(), nics[1].mac()];
     let came = |seen: &[Seen; 2]| [0, 1].map(|at| seen[at].came.load(Ordering::Relaxed));
+    // A receiver that was switched on just now takes no frame before that is saved; it is once this is answered.
+    nics.iter_mut().for_each(|nic| nic.ask());
     let [a, b] = &mut nics;
+    let heard = |at: usize| (!lives.may_lose()).then_some(&seen[at]);
+    let (of_a, of_b) = ((&seen[0], heard(1)), (&seen[1], heard(0)));
     std::thread::scope(|scope| {
         let talks = [
-            scope.spawn(|| talk(&mut **a, macs[1], &seen[0], &stop)),
-            scope.spawn(|| talk(&mut **b, macs[0], &seen[1], &stop)),
+            scope.spawn(|| talk(&mut **a, macs[1], of_a, &stop)),
+            scope.spawn(|| talk(&mut **b, macs[0], of_b, &stop)),
         ];
+        let ends = Ends(&stop);
         for n in 0..lives.count {
             std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
             lives.end(daemon, n);
@@ -157,7 +173,7 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
             assert!(Instant::now() < until, "it has stopped: {}", daemon.log());
             std::thread::sleep(Duration::from_millis(5));
         }
-        stop.store(true, Ordering::Release);
+        drop(ends);
         for talk in talks {
             talk.join().expect("its guest is content");
         }

@@ -201,6 +201,21 @@ fn e1000s(lives: &Lives) {
     assert!(daemon.stop().unwrap().success());
 }
 
+/// NICs of every model but the 82540EM, of which [`no_frame_is_lost_doubled_or_exchanged_by_an_upgrade`] has more.
+fn every_other_model(lives: impl Fn() -> Lives) {
+    cli_crash_igb::pfs(&lives());
+    cli_crash_igb::vfs(&lives());
+    cli_crash_rtl::rtls("r8168", &lives());
+    cli_crash_rtl::rtls("r8168h", &lives());
+    // Each kind of rings has an even number of ends, so that it begins with the same program.
+    cli_crash_virtio::of_each_kind(&lives());
+}
+
+#[test]
+fn no_frame_of_any_model_is_lost_doubled_or_exchanged_by_an_upgrade() {
+    every_other_model(|| Lives::renewed(4));
+}
+
 /// `make upgrades`: another build of hypernic and this one take over from each other, there and back, with NICs of every model.
 #[test]
 #[ignore = "long: needs another build, see scripts/before"]
@@ -213,12 +228,7 @@ fn long_another_build_and_this_one_take_over_from_each_other() {
     for programs in [[before.clone(), now.clone()], [now, before]] {
         let lives = || Lives::exchanged(programs.clone(), 4);
         e1000s(&lives());
-        cli_crash_igb::pfs(&lives());
-        cli_crash_igb::vfs(&lives());
-        cli_crash_rtl::rtls("r8168", &lives());
-        cli_crash_rtl::rtls("r8168h", &lives());
-        // As many as there are kinds of rings, an even number of ends each.
-        cli_crash_virtio::of_each_kind(&lives());
+        every_other_model(lives);
     }
 }
 
