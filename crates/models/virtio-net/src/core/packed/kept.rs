@@ -102,8 +102,7 @@ impl Packed {
     /// As [`Self::write_in_order`], in one pass, where the words have nothing to say of any of the descriptors. `None`: they may have.
     #[inline(never)]
     pub(super) fn write_ones_in_order(&self, view: &View<'_>, kept: &KeptRing) -> Option<Cursor> {
-        // For one it costs more.
-        if !self.frames.is_empty() || self.used.len() < 2 {
+        if !self.frames.is_empty() {
             return None;
         }
         self.say_end(kept);

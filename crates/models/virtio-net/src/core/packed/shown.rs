@@ -74,7 +74,10 @@ impl Packed {
             self.tell(journal);
         }
         if let Some(kept) = self.kept.clone() {
-            if let Some(cursor) = self.write_ones_in_order(view, &kept) {
+            // For one it costs more.
+            if self.used.len() > 1
+                && let Some(cursor) = self.write_ones_in_order(view, &kept)
+            {
                 return Ok(self.shown_up_to(cursor));
             }
             let cursor = self.write_in_order(view, &kept)?;
