@@ -68,7 +68,9 @@ test-long: build deb oci ## the long tests: every setting of the stock drivers, 
 	@scripts/setup long
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
-upgrades: build ## whether a daemon goes on as another build of hypernic and back: the last tag's, or that of BEFORE=REVISION
+upgrades: ## whether a daemon goes on as another build of hypernic and back: the last tag's, or that of BEFORE=REVISION
+	@scripts/setup build
+	$(CARGO) build $(PROGRAMS) --bins
 	before=$$(scripts/before $(BEFORE)) && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
 	    --ignored --nocapture long_another_build
 
