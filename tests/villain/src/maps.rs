@@ -493,7 +493,8 @@ pub(crate) fn read_only_memory(vmm: &mut Vmm) -> Done {
 
 pub(crate) fn unmap_in_flight(vmm: &mut Vmm) -> Done {
     let mut bus = vmm.machine()?;
-    for _ in 0..100 {
+    // Often enough that some are in flight also where the device is quick.
+    for _ in 0..400 {
         let mut stage = Stage::new(&mut bus)?;
         let raw = stage.legacy(1400).raw();
         stage.post(stage.buffer.iova + 0x1_0000)?;
