@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -62,7 +61,7 @@ pub fn begin(host: &Arc<RwLock<Host>>) -> io::Result<Option<Noting>> {
 
 impl Drop for Noting {
     fn drop(&mut self) {
-        // It holds the host while it looks, and whoever ends needs the host alone.
+        // It holds the host while it looks, and the end needs the host alone.
         drop(self.ends.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -111,18 +110,13 @@ fn note(all: &AllLeft, number: u64) -> io::Result<()> {
     };
     let (_, bytes) = all.seal();
     let file = keeper::file_of("learned", &bytes)?;
-    keep(page, file, [boottime(), number]);
+    page.leave(name(number), file, [boottime(), number]);
     Ok(())
 }
 
-/// Puts a note into the place of the one before the last.
-fn keep(page: &keeper::Shared, file: OwnedFd, notes: [u64; 2]) {
-    let name = LEARNED[(notes[1] & 1) as usize];
-    drop(page.take(name));
-    if page.keep(name, file.as_fd(), notes) {
-        // The page has it from now on.
-        let _ = file.into_raw_fd();
-    }
+/// The name of a note: that of the one before the last.
+fn name(number: u64) -> &'static [u8] {
+    LEARNED[(number & 1) as usize]
 }
 
 /// What the worker before has noted, once, as old as it is by now. `None`: nothing, or nothing that can be read.
@@ -141,7 +135,7 @@ pub(crate) fn noted() -> Option<AllLeft> {
         let mut all = AllLeft::open(&bytes).ok()?;
         all.age(boottime().saturating_sub(at));
         // For the one behind, should this one die before it has noted anything.
-        keep(page, file.into(), [at, number]);
+        page.leave(name(number), file.into(), [at, number]);
         NUMBER.fetch_max(number, Ordering::Relaxed);
         Some(all)
     })

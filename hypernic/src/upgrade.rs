@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::{AsFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -101,13 +100,7 @@ pub fn note(host: &Host) {
     let text = host.lasting().to_text();
     let made = threads::apart(move || keeper::file_of("what-runs", text.as_bytes()));
     match made {
-        Ok(file) => {
-            drop(page.take(RUNS));
-            if page.keep(RUNS, file.as_fd(), [0, 0]) {
-                // The page has it from now on.
-                let _ = file.into_raw_fd();
-            }
-        }
+        Ok(file) => page.leave(RUNS, file, [0, 0]),
         Err(error) => tracing::error!("what runs is not noted for the next worker: {error}"),
     }
 }
@@ -120,9 +113,7 @@ fn noted() -> Option<String> {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
     // For the next one, if nothing changes.
-    if page.keep(RUNS, file.as_fd(), notes) {
-        let _ = file.into_raw_fd();
-    }
+    page.leave(RUNS, file.into(), notes);
     read.is_ok().then_some(text)
 }
 

@@ -5,6 +5,7 @@
 
 mod counters;
 mod daemon;
+mod ends;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod fault;
@@ -24,6 +25,7 @@ pub mod wired;
 
 pub use counters::Counters;
 pub use daemon::{Daemon, Launch, LogLine, binary, copy_program, scratch};
+pub use ends::Ends;
 pub use error::{Error, Result};
 #[cfg(target_arch = "x86_64")]
 pub use fault::fault;

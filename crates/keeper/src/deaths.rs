@@ -71,8 +71,8 @@ impl Deaths {
         Self { life, short: 0 }
     }
 
-    /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to. `helps`: a NIC is
-    /// suspected that will not be served for long if it goes on like that.
+    /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to. `helps`: that
+    /// brought a NIC nearer to quarantine.
     pub(crate) fn next(
         &mut self,
         end: End,

@@ -79,7 +79,7 @@ impl Nics {
     /// dies with several senders, and a sender with several receivers. Where they are equal it is the sender, who chose the
     /// frames. `now` is in seconds.
     ///
-    /// True: that leads to an end, since a NIC is in quarantine that was not, or suspected that was not.
+    /// True: that brought a NIC nearer to quarantine, or into it.
     pub(crate) fn blame(
         &self,
         words: impl Iterator<Item = u64>,

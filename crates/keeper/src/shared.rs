@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -299,6 +299,15 @@ impl Shared {
         // Last: a worker that dies before has left nothing.
         record.key.store(key, Ordering::Release);
         true
+    }
+
+    /// Leaves a file to the next worker in the place of the one of that name. If there is no place left it is closed.
+    pub fn leave(&self, name: &[u8], file: OwnedFd, notes: [u64; 2]) {
+        drop(self.take(name));
+        if self.keep(name, file.as_fd(), notes) {
+            // The page has it from now on.
+            let _ = file.into_raw_fd();
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<&KeptRecord> {

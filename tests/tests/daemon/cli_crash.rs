@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 use hypernic_tests::fault;
-use hypernic_tests::{Daemon, Holdings, LONG, Launch, copy_program, scratch};
+use hypernic_tests::{Daemon, Ends, Holdings, LONG, Launch, copy_program, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
@@ -33,6 +33,14 @@ fn lan(sockets: &[PathBuf]) -> Daemon {
 pub(crate) struct Chance(pub u64);
 
 impl Chance {
+    /// Others each time; prints where they begin.
+    pub(crate) fn new() -> Self {
+        let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let seed = seed.as_nanos() as u64 | 1;
+        println!("seed {seed}");
+        Self(seed)
+    }
+
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -120,15 +128,6 @@ impl Lives {
     }
 }
 
-/// Ends what runs beside a test, also when that fails.
-pub(crate) struct Ends<'a>(pub &'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Sends as `plan` says, while the worker is killed so many times.
 fn traffic(daemon: &mut Daemon, plan: &Plan, kills: u32, chance: &mut Chance) -> Report {
     let stop = AtomicBool::new(false);
@@ -196,10 +195,7 @@ fn kills_under_traffic(kills: u32) {
             },
         ),
     ];
-    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed = seed.as_nanos() as u64 | 1;
-    println!("seed {seed}");
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new();
     for (name, plan) in plans {
         let mut daemon = lan(&sockets);
         let begun = Instant::now();
@@ -238,10 +234,7 @@ fn long_guests_go_on_whenever_the_worker_is_killed() {
 fn begins(rounds: u32) {
     let dir = scratch().unwrap();
     let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
-    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed = seed.as_nanos() as u64 | 1;
-    println!("seed {seed}");
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new();
     let mut daemon = lan(&sockets);
     for round in 0..rounds {
         let plan = Plan {

@@ -8,9 +8,9 @@ use drivers::SocketBus;
 use drivers::igb::Igb;
 use drivers::igbpf;
 use drivers::igbvf::Vf;
-use hypernic_tests::{Daemon, LONG, scratch};
+use hypernic_tests::{Daemon, Ends, LONG, scratch};
 
-use crate::cli_crash::{Chance, Ends, Lives};
+use crate::cli_crash::{Chance, Lives};
 
 const TYPE: [u8; 2] = [0x88, 0xb7];
 /// Frames that a guest sends at once.
@@ -142,9 +142,7 @@ fn talk(
 
 /// Has workers end while two guests talk. None of it may stop, come twice, or in another order.
 pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, lives: &Lives) {
-    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let mut chance = Chance(seed.as_nanos() as u64 | 1);
-    println!("seed {}", chance.0);
+    let mut chance = Chance::new();
     let (stop, seen) = (AtomicBool::new(false), [Seen::default(), Seen::default()]);
     let macs = [nics[0].mac(), nics[1].mac()];
     let came = |seen: &[Seen; 2]| [0, 1].map(|at| seen[at].came.load(Ordering::Relaxed));

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use hypernic_tests::{Daemon, Holdings, LONG, Launch, binary, copy_program, scratch};
+use hypernic_tests::{Daemon, Ends, Holdings, LONG, Launch, binary, copy_program, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::Signal;
 use vfio_user::{Client, ClientOptions};
 
-use crate::cli_crash::{Ends, Lives};
+use crate::cli_crash::Lives;
 use crate::{cli_crash_igb, cli_crash_rtl, cli_crash_virtio, waiting};
 
 /// One with a keeper and two NICs on a switch.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hypernic_tests::{Daemon, Holdings, LONG, Launch, scratch};
+use hypernic_tests::{Daemon, Ends, Holdings, LONG, Launch, scratch};
 use pkt_gen::{Plan, Report, run};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
@@ -98,15 +98,6 @@ impl Bed for Kept {
         let worker = self.worker().as_raw_nonzero().get();
         let (kib, _) = size_of(worker.unsigned_abs());
         (kib, Holdings::of(self.daemon.id()).fds)
-    }
-}
-
-/// Says that all is over, also when the test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 
