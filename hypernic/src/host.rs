@@ -393,16 +393,8 @@ impl Host {
             .map_err(|error| self.socket_error(config, &error))?;
         let task = self.workers.task(&config.name);
         let clock = Arc::clone(&self.clock);
-        // A page of doorbells is not kept.
-        let lasts = config.doorbell != Doorbell::Page;
         let (nic, new) = ((nic, nvm), NewNic::over_vfio_user);
-        Ok(new(
-            nic,
-            server,
-            clock,
-            task,
-            (lasts, granted, config.mac.0),
-        ))
+        Ok(new(nic, server, clock, task, (granted, config.mac.0)))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

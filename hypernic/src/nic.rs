@@ -112,13 +112,13 @@ pub(crate) struct NewNic {
 }
 
 impl NewNic {
-    /// Joins a model and its vfio-user server. `lasts`: its client could go on in another worker, with what its chip has granted it.
+    /// Joins a model and its vfio-user server, with what its chip has granted it.
     pub(crate) fn over_vfio_user(
         (nic, nvm): (Nic, Option<NvmFile>),
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
-        (lasts, granted, mac): (bool, Option<Box<dyn Granted>>, [u8; 6]),
+        (granted, mac): (Option<Box<dyn Granted>>, [u8; 6]),
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -143,8 +143,8 @@ impl NewNic {
             sink,
             irq: Some(irq),
             door: Box::new(move |engine| {
-                let lasts = (lasts, granted, mac);
-                Box::new(VfioDoor::new(server, control, nvm, engine, lasts))
+                let itself = (granted, mac);
+                Box::new(VfioDoor::new(server, control, nvm, engine, itself))
             }),
         }
     }

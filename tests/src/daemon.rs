@@ -226,10 +226,10 @@ impl Daemon {
     pub fn worker(&self) -> Option<Pid> {
         let id = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-        // The other one that a process may have starts user networks.
+        // The other one that a process may have starts user networks; what is dead has no words.
         let is_worker = |pid: &&str| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            !words.starts_with(b"hypernic-user-networks")
+            !words.is_empty() && !words.starts_with(b"hypernic-user-networks")
         };
         let first = children.split_whitespace().find(is_worker)?;
         first.parse().ok().and_then(Pid::from_raw)

@@ -32,6 +32,8 @@ pub const OUT: usize = 64 << 10;
 pub const NOTES: usize = 3;
 /// Words that are true as soon as they are stored.
 pub const WORDS: usize = 2304;
+/// Words for the heads of rings that the server's client has in memory of its own.
+pub const HEADS: usize = 32;
 /// Descriptors that a server may hold, and bytes of what it is.
 pub const FILES: usize = 2560;
 /// See [`FILES`].
@@ -101,6 +103,7 @@ pub(crate) struct Memory {
     out: UnsafeCell<[u8; OUT]>,
     places: [Place; 2],
     words: [AtomicU64; WORDS],
+    heads: [AtomicU64; HEADS],
 }
 
 // SAFETY: zeros are good for integers, null pointers and bytes. What is not atomic is in cells, which only the holder of the
@@ -180,6 +183,11 @@ impl Link {
     /// The words that are true as soon as they are stored.
     pub fn words(&self) -> &'static [AtomicU64; WORDS] {
         &self.memory.words
+    }
+
+    /// Such words too, for heads.
+    pub fn heads(&self) -> &'static [AtomicU64] {
+        &self.memory.heads
     }
 
     /// What the server was at the last commit: its descriptors, by their numbers, and its bytes. `None`: nothing that could go on.
@@ -290,6 +298,11 @@ impl Link {
             return Vec::new();
         }
         self.last().descriptors()
+    }
+
+    /// Whether the kernel dropped descriptors that came with the arrival: this process may not have so many, or not these.
+    pub fn lacks_descriptors(&self) -> bool {
+        !self.arrival().is_empty() && self.last().flags() & libc::MSG_CTRUNC != 0
     }
 
     /// What was committed as the beginning of a message whose end had not come.
@@ -491,6 +504,12 @@ impl Call {
     fn done(&self) -> usize {
         // SAFETY: the kernel writes it within a call, which is over; nobody else does but the holder of the link.
         unsafe { (*self.header.get()).msg_len as usize }
+    }
+
+    /// What the kernel says of a receive, beside its bytes.
+    fn flags(&self) -> i32 {
+        // SAFETY: as above.
+        unsafe { (*self.header.get()).msg_hdr.msg_flags }
     }
 
     /// Makes the header of a call that is not believed yet.

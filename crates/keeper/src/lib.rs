@@ -46,7 +46,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketType, sockopt};
-use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getppid, kill_process, waitid, waitpid,
+};
 
 pub use handover::{Handover, file_of};
 pub use lines::{Home, end as end_lines, is_held, line};
@@ -140,6 +142,7 @@ pub fn start(options: Options) -> io::Result<Role> {
         deaths: Deaths::new(options.life),
         stopping: None,
         handed_over: false,
+        dead: None,
     };
     let us = rustix::process::getpid();
     loop {
@@ -150,11 +153,13 @@ pub fn start(options: Options) -> io::Result<Role> {
             let _ = LINKS.set(Mutex::new(links.into_iter().map(Some).collect()));
             return Ok(Role::Worker);
         };
+        keeper.bury();
         if let Some(code) = keeper.attend(worker) {
             return Ok(Role::Over(code));
         }
         let head = shared.handover_head().filter(|_| keeper.handed_over);
         if let Some(program) = head.and_then(|head| head.program) {
+            keeper.bury();
             let why = become_program(shared, &program);
             eprintln!(
                 "hypernic: cannot become {}: {why}; going on as before",
@@ -285,6 +290,8 @@ struct Keeper {
     stopping: Option<Instant>,
     /// The last worker has ended by itself, and left everything to the next.
     handed_over: bool,
+    /// The last worker, which the kernel still knows.
+    dead: Option<Pid>,
 }
 
 impl Keeper {
@@ -337,16 +344,13 @@ impl Keeper {
             if let Some(came) = came.as_ref().filter(|c| c.number != Signal::CHILD.as_raw()) {
                 self.pass_on(worker, came);
             }
-            let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-            while let Ok(Some((_, status))) = waitpid(Some(worker), options) {
+            if let Some(end) = end_of(worker) {
+                self.dead = Some(worker);
                 let served = self.shared.has_served().then(|| born.elapsed());
-                if let Some(code) = status.exit_status() {
-                    return (End::Exit(code), served);
-                }
-                if let Some(signal) = status.terminating_signal() {
-                    let end = if hung { End::Hang } else { End::Signal(signal) };
-                    return (end, served);
-                }
+                return (if hung { End::Hang } else { end }, served);
+            }
+            let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+            while let Ok(Some(status)) = waitid(WaitId::Pid(worker), changes) {
                 stopped = status.stopped();
             }
             if stopped {
@@ -379,6 +383,14 @@ impl Keeper {
         }
     }
 
+    /// Lets the kernel forget the last worker. Only once the next one runs: the kernel waits there for all that look at that
+    /// process in `/proc` just now, and a busy host was seen to keep them for a minute.
+    fn bury(&mut self) {
+        if let Some(dead) = self.dead.take() {
+            let _ = waitpid(Some(dead), WaitOptions::NOHANG);
+        }
+    }
+
     fn pass_on(&mut self, worker: Pid, came: &sys::Came) {
         let Some(signal) = PASSED_ON.into_iter().find(|s| s.as_raw() == came.number) else {
             return;
@@ -394,6 +406,14 @@ impl Keeper {
             let _ = kill_process(worker, signal);
         }
     }
+}
+
+/// How a worker ended, if it has. The kernel knows it from then on as before.
+fn end_of(worker: Pid) -> Option<End> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(worker), options).ok().flatten()?;
+    let exit = status.exit_status().map(End::Exit);
+    exit.or_else(|| status.terminating_signal().map(End::Signal))
 }
 
 /// Whether a debugger has the worker.
@@ -414,4 +434,28 @@ fn waits_in_the_kernel(worker: Pid, thread: u32) -> bool {
         .rsplit_once(')')
         .map_or("", |(_, rest)| rest.trim_start());
     state.starts_with('D')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_worker_is_forgotten_only_when_the_next_one_runs() {
+        let mut keeper = Keeper {
+            shared: Shared::new().expect("memory"),
+            signals: Signals::block(&[]).expect("signals").0,
+            began: Instant::now(),
+            deaths: Deaths::new(Duration::ZERO),
+            stopping: None,
+            handed_over: false,
+            dead: None,
+        };
+        let mut worker = Command::new("false").spawn().expect("a process");
+        let pid = Pid::from_child(&worker);
+        assert_eq!(keeper.watch(pid), (End::Exit(1), None));
+        assert!(end_of(pid).is_some() && keeper.dead == Some(pid));
+        keeper.bury();
+        assert!(end_of(pid).is_none() && worker.try_wait().is_err());
+    }
 }

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    MMsgHdr, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    MMsgHdr, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
 use crate::deferred_closer::DeferredCloser;
@@ -57,6 +57,17 @@ pub trait Framed: Copy {
     fn bytes(&self) -> Self::Bytes;
 }
 
+/// A whole message.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a, H> {
+    /// Its header.
+    pub header: H,
+    /// What is behind it.
+    pub payload: &'a [u8],
+    /// The kernel dropped descriptors of it (`MSG_CTRUNC`): this process may not have so many, or not these.
+    pub truncated: bool,
+}
+
 /// The receiving half: a buffer, and where messages start in it.
 pub struct Receiver<H> {
     buf: Vec<u8>,
@@ -66,6 +77,8 @@ pub struct Receiver<H> {
     /// Descriptors, each with the start in `buf` of the message it belongs to. A message that came
     /// in pieces may still be waiting for its end when the next one's descriptors arrive.
     fds: Vec<(usize, OwnedFd)>,
+    /// The starts of messages that lack descriptors. Two at most: what is whole is taken before more is read.
+    truncated: Vec<usize>,
     /// Calls to `recvmsg`.
     pub calls: u64,
     /// Bytes received.
@@ -86,6 +99,7 @@ impl<H: Framed> Receiver<H> {
             end: 0,
             max_message,
             fds: Vec::new(),
+            truncated: Vec::new(),
             calls: 0,
             bytes: 0,
             surplus_fds: 0,
@@ -126,8 +140,8 @@ impl<H: Framed> Receiver<H> {
             &mut control,
             wait | RecvFlags::CMSG_CLOEXEC,
         );
-        let n = match received {
-            Ok(message) => message.bytes,
+        let (n, flags) = match received {
+            Ok(message) => (message.bytes, message.flags),
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Filled::Empty),
             Err(errno) => return Err(errno),
         };
@@ -141,11 +155,14 @@ impl<H: Framed> Receiver<H> {
                 self.note_fds(fds);
             }
         }
+        if flags.contains(ReturnFlags::CTRUNC) {
+            self.truncated.push(self.last_message());
+        }
         Ok(Filled::Data)
     }
 
-    /// Takes what another has received, as if it had come from a socket now.
-    pub fn accept(&mut self, bytes: &[u8], fds: impl Iterator<Item = OwnedFd>) {
+    /// Takes what another has received, as if it had come from a socket now. `truncated`: there were more descriptors.
+    pub fn accept(&mut self, bytes: &[u8], fds: impl Iterator<Item = OwnedFd>, truncated: bool) {
         self.calls += 1;
         self.make_room();
         if self.buf.len() - self.end < bytes.len() {
@@ -155,6 +172,9 @@ impl<H: Framed> Receiver<H> {
         self.end += bytes.len();
         self.bytes += bytes.len() as u64;
         self.note_fds(fds);
+        if truncated {
+            self.truncated.push(self.last_message());
+        }
     }
 
     /// Descriptors that came with the last bytes.
@@ -205,6 +225,9 @@ impl<H: Framed> Receiver<H> {
             for (owner, _) in &mut self.fds {
                 *owner -= self.start;
             }
+            for start in &mut self.truncated {
+                *start -= self.start;
+            }
             self.start = 0;
         }
         if self.buf.len() < wanted {
@@ -212,9 +235,9 @@ impl<H: Framed> Receiver<H> {
         }
     }
 
-    /// Takes the next complete message: header, payload, and its descriptors in `fds`. What is still in
-    /// there no message asks for.
-    pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(H, &[u8])>, BadSize> {
+    /// Takes the next complete message, and its descriptors in `fds`. What is still in there no message asks
+    /// for.
+    pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<Received<'_, H>>, BadSize> {
         for fd in fds.drain(..) {
             self.surplus_fds += 1;
             self.deferred_closer.bury(fd);
@@ -233,9 +256,17 @@ impl<H: Framed> Receiver<H> {
         while self.fds.first().is_some_and(|(o, _)| *o == self.start) {
             fds.push(self.fds.remove(0).1);
         }
+        let truncated = self.truncated.first() == Some(&self.start);
+        if truncated {
+            self.truncated.remove(0);
+        }
         let payload = &self.buf[self.start + H::LEN..self.start + size];
         self.start += size;
-        Ok(Some((header, payload)))
+        Ok(Some(Received {
+            header,
+            payload,
+            truncated,
+        }))
     }
 
     /// What was received and not taken, and the descriptors in it by the starts of their messages.
@@ -243,6 +274,11 @@ impl<H: Framed> Receiver<H> {
         let fds = self.fds.iter();
         let fds = fds.map(|(start, fd)| (start - self.start, fd.as_fd()));
         (&self.buf[self.start..self.end], fds)
+    }
+
+    /// Whether a message that was not taken lacks descriptors. Nobody else would know.
+    pub fn lacks_descriptors(&self) -> bool {
+        !self.truncated.is_empty()
     }
 
     /// Puts what another has not taken into this one, which is new. False: it is more than one can have.

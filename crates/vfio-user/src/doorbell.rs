@@ -16,7 +16,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use pci::{Doorbells, QueueDoorbell};
 
@@ -168,6 +168,8 @@ struct Word {
     in_memory: bool,
     /// Its place among what a queue was set up with.
     setup: Option<usize>,
+    /// Of a head: its place among the heads.
+    head: Option<usize>,
     /// What was last loaded from it or stored to it.
     seen: u32,
 }
@@ -199,6 +201,16 @@ pub(crate) struct Registers {
     size: usize,
     words: Box<[Word]>,
     shared: Option<SharedWords>,
+    /// What was seen of the heads, in memory that outlives the process; or nothing.
+    kept: &'static [AtomicU64],
+}
+
+/// Words of heads.
+type Heads = [AtomicU64];
+
+/// A head in such memory: the last two values that we had in the client's memory, the same if nothing is under way.
+fn pair(now: u32, next: u32) -> u64 {
+    u64::from(next) << 32 | u64::from(now)
 }
 
 impl Registers {
@@ -222,6 +234,7 @@ impl Registers {
                 };
                 let mut setup = setup_of(&layout, doorbell);
                 words.push(Word {
+                    head: (kind == WordUse::Head).then_some(queue as usize),
                     setup: setup.position(|of| of == offset),
                     in_memory: layout.is_on_page(offset),
                     ..Word::new(offset, queue, kind)
@@ -233,12 +246,28 @@ impl Registers {
             size,
             words: words.into(),
             shared: None,
+            kept: &[],
         }
     }
 
     /// The BAR they are in.
     pub fn bar(&self) -> u8 {
         self.layout.bar
+    }
+
+    /// Keeps in `words` what another process would need beside [`Self::hand_over`], should this one die: which of the client's
+    /// heads are ours and not its own. False: there is no room for so many.
+    pub fn keep(&mut self, words: &'static [AtomicU64]) -> bool {
+        if words.len() < self.layout.queues.len() {
+            return false;
+        }
+        self.kept = words;
+        true
+    }
+
+    /// See [`Self::keep`]; from now on nowhere.
+    pub fn keep_nothing(&mut self) {
+        self.kept = &[];
     }
 
     /// The memory for this client, made when it is first asked for.
@@ -248,6 +277,9 @@ impl Registers {
     pub fn share(&mut self, device: &mut dyn Device) -> std::io::Result<&SharedMem> {
         if self.shared.is_none() {
             self.put(SharedMem::new("doorbells", self.size)?);
+            for word in &self.words {
+                word.note(self.kept, 0);
+            }
             self.show(device, |_| true);
         }
         match &self.shared {
@@ -289,20 +321,32 @@ impl Registers {
         ))
     }
 
-    /// Goes on with the memory of a client that another server had. What the guest has stored since is found by the next look.
+    /// Goes on with the memory of a client that another server had; if that is `dead`, what it kept says which heads it saw last.
+    /// What the guest has stored since is found by the next look.
     ///
     /// # Errors
     /// It is not the memory of such registers.
-    pub fn take_over(&mut self, file: OwnedFd, seen: &[u32]) -> std::io::Result<()> {
+    pub fn take_over(&mut self, file: OwnedFd, seen: &[u32], dead: bool) -> std::io::Result<()> {
         if seen.len() != self.words.len() {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
+        let kept = self.kept;
+        let pairs: Vec<_> = kept.iter().map(|w| w.load(Ordering::Acquire)).collect();
         self.put(SharedMem::from_fd(file, 0, self.size)?);
         let Some(SharedWords { bell, .. }) = &self.shared else {
             return Ok(());
         };
         for (word, seen) in self.words.iter_mut().zip(seen) {
-            word.seen = *seen;
+            let pair = word.head.and_then(|at| pairs.get(at)).filter(|_| dead);
+            word.seen = pair.map_or(*seen, |pair| {
+                let now = bell
+                    .0
+                    .area
+                    .load_u32(word.offset as usize, Ordering::Acquire);
+                let next = (pair >> 32) as u32;
+                if now == next { next } else { *pair as u32 }
+            });
+            word.note(kept, word.seen);
             word.share(&bell.0);
         }
         // Whether a thread with frames had taken one is not known here.
@@ -357,8 +401,9 @@ impl Registers {
             enables |= matches!(word.used_as, WordUse::Enable(_));
             device.bar_write(self.layout.bar, word.offset.into(), &now.to_le_bytes());
             word.seen = now;
+            word.note(self.kept, now);
             word.share(tails);
-            word.show_held(&self.layout, tails, device);
+            word.show_held(&self.layout, (tails, self.kept), device);
         }
         if enables {
             self.count_live();
@@ -398,7 +443,7 @@ impl Registers {
         };
         let mut enables = false;
         for word in self.words.iter_mut().filter(|word| which(word)) {
-            let differs = word.show(&self.layout, &bell.0, device);
+            let differs = word.show(&self.layout, (&bell.0, self.kept), device);
             enables |= differs && matches!(word.used_as, WordUse::Enable(_));
         }
         if enables {
@@ -426,23 +471,29 @@ impl Word {
             used_as,
             in_memory: true,
             setup: None,
+            head: None,
             seen: 0,
         }
     }
 
     /// Stores what the device has, unless the guest has written meanwhile. `true` if that is another
     /// value than before. Not a tail that the device has from a thread with frames: the next look tells it first.
-    fn show(&mut self, layout: &Doorbells, tails: &Tails, device: &mut dyn Device) -> bool {
-        let tail = self.tail(tails);
+    fn show(&mut self, layout: &Doorbells, to: (&Tails, &Heads), device: &mut dyn Device) -> bool {
+        let tail = self.tail(to.0);
         let _taking = tail.map(|tail| tail.taking.lock());
         if tail.is_some_and(|tail| tail.taken.load(Ordering::Acquire)) {
             return false;
         }
-        self.show_held(layout, tails, device)
+        self.show_held(layout, to, device)
     }
 
     /// As [`Word::show`], with the lock of a tail.
-    fn show_held(&mut self, layout: &Doorbells, tails: &Tails, device: &mut dyn Device) -> bool {
+    fn show_held(
+        &mut self,
+        layout: &Doorbells,
+        (tails, heads): (&Tails, &Heads),
+        device: &mut dyn Device,
+    ) -> bool {
         let mut data = [0; 4];
         device.bar_read(layout.bar, self.offset.into(), &mut data);
         let has = u32::from_le_bytes(data);
@@ -451,11 +502,25 @@ impl Word {
             self.seen = has;
             return differs;
         }
-        if differs && tails.area.replace_u32(self.offset as usize, self.seen, has) {
-            self.seen = has;
+        if differs {
+            self.note(heads, has);
+            if tails.area.replace_u32(self.offset as usize, self.seen, has) {
+                self.seen = has;
+            }
+            self.note(heads, self.seen);
         }
         self.share(tails);
         differs
+    }
+
+    /// Says in memory that outlives the process what a head is, or is about to become.
+    #[inline]
+    fn note(&self, heads: &Heads, next: u32) {
+        if let Some(word) = self.head.and_then(|at| heads.get(at)) {
+            word.store(pair(self.seen, next), Ordering::Release);
+            // In order also for who comes after this process. A processor's own stores are when it takes an interrupt.
+            compiler_fence(Ordering::SeqCst);
+        }
     }
 
     /// The tail it is.

@@ -254,7 +254,10 @@ impl Server {
             self.scan(device)?;
         }
         self.pump_dma(device);
-        self.session.look_at_doorbells(device);
+        if self.session.look_at_doorbells(device).others > 0 {
+            // The device does not work as nobody would know after this process.
+            self.commit_changes(device);
+        }
         let halted = self.session.is_halted();
         let work = match self.is_between() || halted {
             true => Work::Idle,
@@ -408,17 +411,12 @@ impl Server {
                 break;
             }
             match connection.rx.next(&mut self.fds) {
-                Ok(Some((header, payload))) => {
-                    used += self.session.handle(
-                        device,
-                        &header,
-                        payload,
-                        &mut self.fds,
-                        &mut connection.tx,
-                    );
-                    connection
-                        .rx
-                        .set_max_message(message(self.session.max_data));
+                Ok(Some(received)) => {
+                    used +=
+                        self.session
+                            .handle(device, received, &mut self.fds, &mut connection.tx);
+                    let most = message(self.session.max_data);
+                    connection.rx.set_max_message(most);
                     continue;
                 }
                 Ok(None) => {}

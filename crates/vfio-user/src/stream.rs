@@ -1,7 +1,7 @@
 //! vfio-user's messages on a stream.
 
 use peer::stream::Framed;
-pub(crate) use peer::stream::{Filled, MAX_FDS, Sender};
+pub(crate) use peer::stream::{Filled, MAX_FDS, Received, Sender};
 
 use crate::codec::{HEADER_LEN, Header, MESSAGE_OVERHEAD};
 

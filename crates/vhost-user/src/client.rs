@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use peer::stream::{Filled, Sender};
+use peer::stream::{Filled, Received, Sender};
 use peer::{DeferredCloser, EventFd, event};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -133,7 +133,9 @@ impl Client {
     pub fn receive(&mut self) -> Result<(Header, Vec<u8>, Vec<OwnedFd>), ClientError> {
         loop {
             match self.rx.next(&mut self.fds) {
-                Ok(Some((header, payload))) => {
+                Ok(Some(Received {
+                    header, payload, ..
+                })) => {
                     let payload = payload.to_vec();
                     return Ok((header, payload, std::mem::take(&mut self.fds)));
                 }

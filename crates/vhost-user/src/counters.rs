@@ -23,6 +23,7 @@ pub(crate) struct Counters {
     pub rings_lost: u64,
     pub bad_eventfd: u64,
     pub surplus_fds: u64,
+    pub truncated: u64,
     pub resets: u64,
     pub transfers_failed: u64,
     /// Totals of connections that are over.
@@ -72,6 +73,7 @@ impl Counters {
         visit("refused_requests", self.refused_soft);
         visit("refused_violations", self.refused_hard);
         visit("refused_bad_eventfd", self.bad_eventfd);
+        visit("refused_truncated_fds", self.truncated);
         visit("accept_errors", self.accept_errors);
         visit("malformed", self.malformed);
         visit("malformed_size", self.malformed_size);

@@ -292,9 +292,9 @@ impl Server {
                 break;
             }
             match connection.rx.next(&mut self.fds) {
-                Ok(Some((header, payload))) => {
+                Ok(Some(received)) => {
                     let (fds, tx) = (&mut self.fds, &mut connection.tx);
-                    used += session.handle(backend, &header, payload, fds, tx);
+                    used += session.handle(backend, received, fds, tx);
                     continue;
                 }
                 Ok(None) => {}

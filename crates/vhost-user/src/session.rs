@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use guest_mem::Memory;
 use guest_mem::quota::Tenant;
-use peer::stream::Sender;
+use peer::stream::{Received, Sender};
 use peer::{DeferredCloser, EventFd, EventSet, PeerFd};
 
 use crate::answer::{Refusal, Reply};
@@ -180,12 +180,22 @@ impl Session {
     pub fn handle(
         &mut self,
         backend: &mut dyn Backend,
-        header: &Header,
-        payload: &[u8],
+        received: Received<'_, Header>,
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
     ) -> usize {
+        let Received {
+            header, payload, ..
+        } = &received;
         let cost = match Message::parse(header, payload) {
+            Ok(message) if received.truncated => {
+                self.counters.truncated += 1;
+                let request = message.request();
+                self.close = Some(format!(
+                    "{request}: its file descriptors found no room here"
+                ));
+                1
+            }
             Ok(message) => {
                 self.begin(backend, header, payload, &message, fds, tx);
                 match message {

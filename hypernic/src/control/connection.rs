@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use control::{MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
 
@@ -192,6 +192,14 @@ impl Connection {
             {
                 self.fds.extend(fds.take(MAX_FDS + 1));
             }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC)
+            && self.caller.role == Role::Owner
+            && self.fds.len() <= MAX_FDS
+        {
+            return Err(io::Error::other(
+                "the descriptors of a call found no room in the daemon: raise LimitNOFILE (ulimit -n)",
+            ));
         }
         Ok(received.bytes)
     }

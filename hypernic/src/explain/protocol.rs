@@ -104,6 +104,10 @@ super::reason::reasons! { VFIO_USER, "nic":
         "a peer's descriptors are proven before use"
         "a hostile VMM"
         "look at the VMM",
+    Refusal refused_truncated_fds "Messages whose descriptors the kernel did not pass on to this process"
+        "recvmsg(2): MSG_CTRUNC; vfio-user: DMA_MAP and DEVICE_SET_IRQS are answered with EMFILE; vhost-user: the connection ends"
+        "the process has no descriptor left, or a security module forbids it these files"
+        "raise LimitNOFILE (ulimit -n); look for denials in the kernel's log",
     Refusal accesses_while_halted "Register accesses while the NIC stands still for a move: reads are ones, writes vanish"
         "vfio-user: the states STOP, STOP_COPY and RESUMING; docs/moving.md"
         "a guest runs whose VMM has stopped its NIC"

@@ -2,6 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use keeper::exact::{Arrival, FILES, Held, Link, NOTES, READ, STATE};
 use rustix::io::Errno;
@@ -120,6 +121,14 @@ impl Lifeline for Line {
 
     fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         self.link.take_descriptors()
+    }
+
+    fn lacks_descriptors(&self) -> bool {
+        self.link.lacks_descriptors()
+    }
+
+    fn heads(&self) -> &'static [AtomicU64] {
+        self.link.heads()
     }
 
     fn rest(&self) -> &[u8] {

@@ -81,7 +81,7 @@ impl VfioDoor {
         control: Box<dyn Control>,
         nvm: Option<NvmFile>,
         engine: Engine,
-        (lasts, granted, mac): (bool, Option<Box<dyn Granted>>, [u8; 6]),
+        (granted, mac): (Option<Box<dyn Granted>>, [u8; 6]),
     ) -> Self {
         if keeper::current().is_some() {
             // A client that is to go on in another worker has its memory mapped there again.
@@ -97,7 +97,7 @@ impl VfioDoor {
             seen: Accesses::default(),
             moves: Moves::new(mac),
         };
-        let found = lasts.then(|| Found::of(&board.engine.name)).flatten();
+        let found = Found::of(&board.engine.name);
         let mut door = Self {
             server,
             board,

@@ -193,7 +193,7 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
     assert!(!log.contains("VMM disconnected"), "{log}");
 }
 
-pub(crate) fn pfs(lives: &Lives) {
+pub(crate) fn pfs(lives: &Lives, doorbell: &str) {
     let dir = scratch().unwrap();
     let names = ["n0", "n1"];
     let mut launch = lives.launch().args([
@@ -203,13 +203,15 @@ pub(crate) fn pfs(lives: &Lives) {
         "switch:lan",
         "--model",
         "82576",
+        "--doorbell",
+        doorbell,
     ]);
     for name in names {
         launch = launch.arg("--socket-path").arg(dir.path().join(name));
     }
     let mut daemon = launch.start().unwrap();
     let nic = |name: &str| -> Box<dyn Nic> {
-        let mut igb = Igb::connect(dir.path().join(name), false).unwrap();
+        let mut igb = Igb::connect(dir.path().join(name), doorbell == "page").unwrap();
         let mut word = |at| igb.client().read_u32(0, at).unwrap().to_le_bytes();
         let ([a, b, c, d], [e, f, ..]) = (word(0x5400), word(0x5404));
         Box::new(Pf(igb, [a, b, c, d, e, f]))
@@ -218,18 +220,21 @@ pub(crate) fn pfs(lives: &Lives) {
     assert!(daemon.stop().unwrap().success());
 }
 
-pub(crate) fn vfs(lives: &Lives) {
+pub(crate) fn vfs(lives: &Lives, doorbell: &str) {
     let dir = scratch().unwrap();
     let (file, sockets) = (dir.path().join("host.toml"), dir.path().join("vf{}"));
     let toml = format!(
         "keeper = true\n[[switch]]\nname = \"lan\"\n\
-         [[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = {sockets:?}\nport = \"switch:lan\"\n"
+         [[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = {sockets:?}\nport = \"switch:lan\"\n\
+         doorbell = \"{doorbell}\"\n"
     );
     std::fs::write(&file, toml).unwrap();
     let mut daemon = lives.launch().arg("serve").arg(&file).start().unwrap();
     let vf = |name: &str| -> Vf<SocketBus> {
         let path: &Path = &dir.path().join(name);
-        Vf::new(SocketBus::connect(path).unwrap()).unwrap()
+        let mut bus = SocketBus::connect(path).unwrap();
+        assert_eq!(bus.share_pages().is_ok(), doorbell == "page");
+        Vf::new(bus).unwrap()
     };
     let nics: [Box<dyn Nic>; 2] = [Box::new(vf("vf0")), Box::new(vf("vf1"))];
     ends(&mut daemon, nics, 2, lives);
@@ -284,18 +289,26 @@ fn guests_with_vfs_of_a_guests_pf_go_on_whenever_the_worker_is_killed() {
 
 #[test]
 fn guests_with_an_82576_go_on_whenever_the_worker_is_killed() {
-    pfs(&Lives::killed(8));
+    pfs(&Lives::killed(8), "trap");
 }
 
 #[test]
 fn guests_with_vfs_go_on_whenever_the_worker_is_killed() {
-    vfs(&Lives::killed(8));
+    vfs(&Lives::killed(8), "trap");
+}
+
+#[test]
+fn guests_whose_doorbells_are_memory_go_on_whenever_the_worker_is_killed() {
+    pfs(&Lives::killed(8), "page");
+    vfs(&Lives::killed(8), "page");
 }
 
 #[test]
 #[ignore = "long: hundreds of kills"]
 fn long_guests_with_an_82576_or_vfs_go_on_whenever_the_worker_is_killed() {
-    pfs(&Lives::killed(250));
-    vfs(&Lives::killed(250));
+    for doorbell in ["trap", "page"] {
+        pfs(&Lives::killed(250), doorbell);
+        vfs(&Lives::killed(250), doorbell);
+    }
     vfs_of_a_guests_pf(&Lives::killed(250));
 }

@@ -203,8 +203,10 @@ fn e1000s(lives: &Lives) {
 
 /// NICs of every model but the 82540EM, of which [`no_frame_is_lost_doubled_or_exchanged_by_an_upgrade`] has more.
 fn every_other_model(lives: impl Fn() -> Lives) {
-    cli_crash_igb::pfs(&lives());
-    cli_crash_igb::vfs(&lives());
+    for doorbell in ["trap", "page"] {
+        cli_crash_igb::pfs(&lives(), doorbell);
+        cli_crash_igb::vfs(&lives(), doorbell);
+    }
     cli_crash_rtl::rtls("r8168", &lives());
     cli_crash_rtl::rtls("r8168h", &lives());
     // Each kind of rings has an even number of ends, so that it begins with the same program.

@@ -229,9 +229,10 @@ fn work(mut stations: Vec<Station>, plan: &Plan, phase: &AtomicU32) -> Result<Ve
         } else if plan.interrupts && wait.is_none_or(|ns| ns > 20_000) {
             let most = Duration::from_nanos(wait.unwrap_or(10_000_000).min(10_000_000));
             stations[0].nic.wait(most).map_err(gone)?;
-        } else if idle < YIELDS || wait.is_some_and(|ns| ns < 100_000) {
+        } else if idle < YIELDS || wait.is_some_and(|ns| (1..100_000).contains(&ns)) {
             std::thread::yield_now();
         } else {
+            // Also where a frame is due for which the NIC has no room: who is to make it may need this processor.
             std::thread::sleep(Duration::from_micros(50));
         }
     }

@@ -520,9 +520,8 @@ fn next<'c>(
     channel: &'c mut Channel,
     fds: &mut Vec<OwnedFd>,
 ) -> Result<Option<(Header, &'c [u8])>, ClientError> {
-    channel
-        .rx
-        .next(fds)
+    let next = channel.rx.next(fds);
+    next.map(|one| one.map(|one| (one.header, one.payload)))
         .map_err(|_| Malformed("a message of the server has an impossible size").into())
 }
 

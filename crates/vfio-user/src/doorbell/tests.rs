@@ -145,7 +145,7 @@ fn a_queue_that_an_access_enables_can_ring_from_then_on() {
     let (memory, seen) = registers.hand_over().expect("shared");
     let file = memory.as_fd().try_clone_to_owned().expect("a descriptor");
     let mut next = of_rings(vec![ring(0, CONTROL)]);
-    next.take_over(file, &seen).expect("the same");
+    next.take_over(file, &seen, false).expect("the same");
     assert!(next.bell().is_some_and(MappedDoorbells::is_live));
 }
 
@@ -202,4 +202,38 @@ fn a_later_tail_is_never_followed_by_an_earlier_one() {
     assert!(told);
     registers.look(&mut device);
     assert_eq!(device.plain.0[TAIL as usize / 4], 9);
+}
+
+#[test]
+fn after_a_death_a_head_is_the_guests_only_if_the_guest_has_stored_it() {
+    const HEAD: u32 = BASE + 0x10;
+    let ours = [(pair(5, 5), 5), (pair(5, 9), 5), (pair(5, 9), 9)];
+    let theirs = [(pair(5, 5), 0), (pair(5, 9), 0)];
+    for (kept, stored) in ours.into_iter().chain(theirs) {
+        let mut device = Plain(vec![0; 0x1000]);
+        let heads: &'static [AtomicU64] = Box::leak(Box::new([AtomicU64::new(1)]));
+        let mut dead = of_rings(vec![ring(0, ENABLE)]);
+        assert!(!dead.keep(&[]) && dead.keep(heads));
+        dead.share(&mut device).expect("memory");
+        assert_eq!(heads[0].load(Ordering::Acquire), pair(0, 0));
+        device.0[HEAD as usize / 4] = 3;
+        dead.publish(&mut device);
+        assert_eq!(heads[0].load(Ordering::Acquire), pair(3, 3));
+        // What was committed says 3. It died somewhat later, and the ring stands at 12.
+        let (memory, seen) = dead.hand_over().expect("shared");
+        let file = memory.as_fd().try_clone_to_owned().expect("a descriptor");
+        let area = memory.area(0, 0x2000);
+        area.store_u32(HEAD as usize, stored, Ordering::Release);
+        heads[0].store(kept, Ordering::Release);
+        device.0[HEAD as usize / 4] = 12;
+        let mut next = of_rings(vec![ring(0, ENABLE)]);
+        assert!(next.keep(heads));
+        next.take_over(file, &seen, true).expect("the same");
+        next.look(&mut device);
+        next.publish(&mut device);
+        let stands = if stored == 0 { 0 } else { 12 };
+        let shown = area.load_u32(HEAD as usize, Ordering::Acquire);
+        assert_eq!((device.0[HEAD as usize / 4], shown), (stands, stands));
+        assert_eq!(heads[0].load(Ordering::Acquire), pair(stands, stands));
+    }
 }

@@ -13,7 +13,7 @@ use super::session::{MAX_DATA, Todo};
 use super::state::{Connection, MAX_REFUSED, REFUSED, Refused, Server};
 use super::watched::Source;
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
-use crate::stream::{Filled, Receiver, Sender, message};
+use crate::stream::{Filled, Received, Receiver, Sender, message};
 use peer::deferred_closer::{MOST, PeerFd};
 
 /// A client that has said nothing for so long gives way to the next.
@@ -159,7 +159,7 @@ impl Server {
             Ok(Filled::Empty) => false,
             Ok(Filled::Data) => match refused.rx.next(&mut self.fds) {
                 Ok(None) => false,
-                Ok(Some((header, _))) => {
+                Ok(Some(Received { header, .. })) => {
                     let mut tx = Sender::new();
                     let errno = Errno::BUSY.raw_os_error() as u32;
                     tx.push(&header.error_reply(errno), &[]);

@@ -39,6 +39,7 @@ pub(super) struct Counters {
     pub moved_out: u64,
     pub moved_in: u64,
     pub surplus_fds: u64,
+    pub truncated: u64,
     /// Totals of connections that are over.
     pub recv_calls: u64,
     pub send_calls: u64,
@@ -95,6 +96,7 @@ impl Counters {
         visit("beyond_region", self.beyond_region);
         visit("refused_bad_irq", self.bad_irq);
         visit("refused_bad_eventfd", self.bad_eventfd);
+        visit("refused_truncated_fds", self.truncated);
         visit("unexpected_replies", self.unexpected_reply);
         visit("accesses_while_halted", self.halted_accesses);
         visit("refused_bad_move", self.bad_move);

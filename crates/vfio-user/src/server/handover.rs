@@ -172,6 +172,8 @@ impl Server {
         } else if connection.tx.unsent().is_none() || twin.is_some_and(|t| t.tx.unsent().is_none())
         {
             Some("the sending of a file")
+        } else if connection.rx.lacks_descriptors() {
+            Some("a message whose files found no room")
         } else {
             None
         }
@@ -367,10 +369,9 @@ impl Server {
         if with.len() > MAX_FDS {
             return Err(refuse("unread_files", with.len() as u64, "too many").into());
         }
-        if let Some((at, seen)) = saved.doorbells {
-            let doorbells = session.shape.doorbells.as_mut();
-            let none = || refuse("doorbells", seen.len() as u64, "there are none");
-            doorbells.ok_or_else(none)?.take_over(file(at)?, &seen)?;
+        if let Some((at, seen)) = &saved.doorbells {
+            let file = file(*at)?;
+            session.take_doorbells(file, seen, unread.is_some())?;
         }
         session.max_data = saved.max_data as usize;
         session.write_multiple = saved.write_multiple;
@@ -443,6 +444,18 @@ impl Map {
 }
 
 impl super::session::Session {
+    /// The client's doorbells, as another server had seen them, which is `dead` or not.
+    fn take_doorbells(
+        &mut self,
+        file: OwnedFd,
+        seen: &[u32],
+        dead: bool,
+    ) -> Result<(), HandoverError> {
+        let none = || refuse("doorbells", seen.len() as u64, "there are none");
+        let doorbells = self.shape.doorbells.as_mut().ok_or_else(none)?;
+        Ok(doorbells.take_over(file, seen, dead)?)
+    }
+
     /// Arms what another server had armed.
     fn take_vectors(
         &mut self,

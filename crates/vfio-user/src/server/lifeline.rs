@@ -26,6 +26,11 @@ impl Drop for Server {
 impl Server {
     /// Serves clients from now on so that another process can go on with them, should this one die.
     pub fn hold_on(&mut self, lifeline: Box<dyn Lifeline>) {
+        if let Some(doorbells) = &mut self.session.shape.doorbells
+            && !doorbells.keep(lifeline.heads())
+        {
+            return;
+        }
         self.keep_files();
         self.session.deferred_closer.hold(true);
         self.lifeline = Some(lifeline);
@@ -56,8 +61,9 @@ impl Server {
         };
         let filled = lifeline.receive(connection.socket.as_fd())?;
         if filled == Filled::Data {
-            let fds = lifeline.take_descriptors();
-            connection.rx.accept(lifeline.arrival(), fds.into_iter());
+            let (fds, truncated) = (lifeline.take_descriptors(), lifeline.lacks_descriptors());
+            let fds = fds.into_iter();
+            connection.rx.accept(lifeline.arrival(), fds, truncated);
         }
         Ok(filled)
     }
@@ -102,8 +108,8 @@ impl Server {
     pub(super) fn commit(&mut self, device: &mut dyn Device) {
         let changed = device.has_changed() | std::mem::take(&mut self.session.changed);
         let loose = self.stand == Stand::Loose;
-        // Descriptors of messages that are not applied are in what the client is.
-        let waits = |c: &Connection| c.rx.unread().1.next().is_some();
+        // Descriptors of messages that are not applied are in what the client is; that some are lacking is not.
+        let waits = |c: &Connection| c.rx.unread().1.next().is_some() || c.rx.lacks_descriptors();
         let waits = self.connection.as_ref().is_some_and(waits);
         let new = (changed || loose || waits)
             .then(|| self.describe_kept(device))
@@ -172,6 +178,9 @@ impl Server {
         let Some(mut lifeline) = self.lifeline.take() else {
             return;
         };
+        if let Some(doorbells) = &mut self.session.shape.doorbells {
+            doorbells.keep_nothing();
+        }
         let first = lifeline.take_unsent();
         if let Some(connection) = &mut self.connection
             && let Some(then) = connection.tx.unsent()
@@ -210,8 +219,9 @@ impl Server {
         if let (Some(lifeline), Some(connection)) = (&mut self.lifeline, &mut self.connection)
             && !lifeline.arrival().is_empty()
         {
-            let fds = lifeline.take_descriptors();
-            connection.rx.accept(lifeline.arrival(), fds.into_iter());
+            let (fds, truncated) = (lifeline.take_descriptors(), lifeline.lacks_descriptors());
+            let fds = fds.into_iter();
+            connection.rx.accept(lifeline.arrival(), fds, truncated);
         }
         // And once from the socket: what buffers the guest has given meanwhile is best known before frames come.
         self.serve(device, usize::MAX, true);

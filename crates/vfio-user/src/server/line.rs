@@ -1,6 +1,7 @@
 //! What a lifeline is: memory that outlives the process, with one connection.
 
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
 
 use rustix::io::Errno;
 
@@ -28,6 +29,10 @@ pub trait Lifeline: Send {
     fn arrival(&self) -> &[u8];
     /// Their descriptors, once.
     fn take_descriptors(&mut self) -> Vec<OwnedFd>;
+    /// Whether the kernel dropped descriptors of theirs (`MSG_CTRUNC`).
+    fn lacks_descriptors(&self) -> bool;
+    /// Words that are true as soon as they are stored, for the heads of rings that the client has in memory.
+    fn heads(&self) -> &'static [AtomicU64];
     /// Committed bytes of messages that are not applied.
     fn rest(&self) -> &[u8];
     /// The arrival is applied, but for `rest`, and these are the replies: all of it, or nothing if the process dies before this

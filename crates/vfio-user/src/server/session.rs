@@ -19,9 +19,10 @@ use crate::codec::{
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
 use crate::dma::Engine;
+use crate::doorbell::Found;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
-use crate::stream::{MAX_FDS, Sender};
+use crate::stream::{MAX_FDS, Received, Sender};
 use peer::deferred_closer::{DeferredCloser, PeerFd};
 
 /// What one side may ask of the other at most.
@@ -114,18 +115,20 @@ impl Session {
     pub fn handle(
         &mut self,
         device: &mut dyn Device,
-        header: &Header,
-        payload: &[u8],
+        message: Received<'_, Header>,
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
     ) -> usize {
+        let Received {
+            header, payload, ..
+        } = &message;
         let cost = if header.is_reply() {
             if !self.engine.reply(header, payload) {
                 self.counters.unexpected_reply += 1;
             }
             1
         } else {
-            self.answer(device, header, payload, fds, tx)
+            self.answer(device, &message, fds, tx)
         };
         self.counters.surplus_fds += fds.len() as u64;
         for fd in fds.drain(..) {
@@ -138,16 +141,16 @@ impl Session {
     fn answer(
         &mut self,
         device: &mut dyn Device,
-        header: &Header,
-        payload: &[u8],
+        message: &Received<'_, Header>,
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
     ) -> usize {
+        let header = &message.header;
         // What the guest stored before it sent this comes first.
         self.look_at_doorbells(device);
         let mark = tx.mark();
         let mut cost = 1;
-        let result = self.command(device, header, payload, fds, tx, &mut cost);
+        let result = self.command(device, message, fds, tx, &mut cost);
         if let Err(errno) = result {
             tx.truncate(mark);
             tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);
@@ -161,12 +164,16 @@ impl Session {
     fn command(
         &mut self,
         device: &mut dyn Device,
-        header: &Header,
-        payload: &[u8],
+        message: &Received<'_, Header>,
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
         cost: &mut usize,
     ) -> Result<(), Refusal> {
+        let Received {
+            header,
+            payload,
+            truncated,
+        } = message;
         let Some(command) = Command::from_u16(header.command).filter(|_| header.is_command())
         else {
             self.counters.unknown_command += 1;
@@ -182,6 +189,11 @@ impl Session {
             command,
             Command::RegionRead | Command::RegionWrite | Command::RegionWriteMulti
         );
+        // Without them DMA_MAP is one by message, and SET_IRQS switches off.
+        if *truncated && matches!(command, Command::DmaMap | Command::SetIrqs) {
+            self.counters.truncated += 1;
+            return Err(Errno::MFILE);
+        }
         match command {
             Command::RegionRead => {
                 *cost += RegionAccess::parse(payload).map_or(0, |a| more(a.count as usize));
@@ -227,16 +239,16 @@ impl Session {
     }
 
     /// Tells the device what the guest has written without a message.
-    pub(super) fn look_at_doorbells(&mut self, device: &mut dyn Device) -> u64 {
+    pub(super) fn look_at_doorbells(&mut self, device: &mut dyn Device) -> Found {
         // What was stored there stays there, until the device goes on.
         let runs = !self.is_halted();
         let Some(doorbells) = self.shape.doorbells.as_mut().filter(|_| runs) else {
-            return 0;
+            return Found::default();
         };
         let found = doorbells.look(device);
         self.counters.doorbells += found.tails;
         self.counters.doorbell_writes += found.others;
-        found.tails
+        found
     }
 
     pub(super) fn parse<T>(&mut self, result: Result<T, Malformed>) -> Result<T, Refusal> {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use super::state::Server;
 use super::watched::Source;
 use crate::device::Device;
-use crate::stream::Filled;
+use crate::stream::{Filled, Received};
 
 impl Server {
     pub(super) fn serve_twin(&mut self) {
@@ -18,7 +18,9 @@ impl Server {
         };
         loop {
             match twin.rx.next(&mut self.fds) {
-                Ok(Some((header, payload))) => {
+                Ok(Some(Received {
+                    header, payload, ..
+                })) => {
                     let known = header.is_reply() && self.session.engine.reply(&header, payload);
                     self.session.counters.unexpected_reply += u64::from(!known);
                 }
