@@ -251,14 +251,6 @@ impl RunningChip {
         }
     }
 
-    /// What the driver of a VF was granted, sealed. `None`: a guest's PF knows it, by its registers.
-    pub(crate) fn granted(&self, vf: u32) -> Option<Vec<u8>> {
-        match &self.pf {
-            Pf::Software(runner) => runner.granted(vf).map(granted::seal),
-            Pf::Guest(_) => None,
-        }
-    }
-
     /// What a function has to keep, for a process that goes on with it, of what the chip knows.
     pub(crate) fn granted_to(&self, owner: Owner) -> Option<Box<dyn Granted>> {
         match (&self.pf, owner) {
@@ -270,13 +262,6 @@ impl RunningChip {
             (Pf::Guest(guest), Owner::Pf) => {
                 Some(Box::new(granted::OfHub(Arc::clone(guest.hub()))))
             }
-        }
-    }
-
-    /// A VF is about to go on that was granted this by the process before.
-    pub(crate) fn resume(&self, vf: u32, sealed: &[u8]) {
-        if let (Pf::Software(runner), Some(granted)) = (&self.pf, granted::open(sealed)) {
-            runner.resume(vf, granted);
         }
     }
 

@@ -311,7 +311,7 @@ impl Host {
         if held {
             nic.forsake();
         } else if let Some(arrived) = arrived {
-            went_on = self.go_on(config, member.as_ref(), &mut nic, arrived);
+            went_on = Self::go_on(config, &mut nic, arrived);
         } else {
             went_on = Self::revive(&mut nic);
         }

@@ -23,7 +23,7 @@ pub(crate) struct Left {
     pub state: Vec<u8>,
     /// Whether the cable is in.
     pub link: bool,
-    /// What the software PF has granted it, if it is a VF.
+    /// What its chip knows of it, if it is a function of one with VFs.
     pub granted: Option<Vec<u8>>,
 }
 

@@ -45,12 +45,12 @@ impl crate::nic::Granted for OfVf {
     }
 }
 
-pub(super) fn seal(granted: Granted) -> Vec<u8> {
+fn seal(granted: Granted) -> Vec<u8> {
     snapshot::seal(&V1(granted))
 }
 
 /// `None`: this program cannot read it, and the VF's driver is made to start anew.
-pub(super) fn open(sealed: &[u8]) -> Option<Granted> {
+fn open(sealed: &[u8]) -> Option<Granted> {
     let saved = snapshot::open(V1::KIND, sealed).ok()?;
     saved.decode::<V1>().ok().map(|V1(granted)| granted)
 }

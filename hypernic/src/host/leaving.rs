@@ -6,7 +6,6 @@ use vale::MacInfo;
 use wire::MacAddr;
 
 use super::Host;
-use super::member::ChipMember;
 use crate::config::NicConfig;
 use crate::left::{AllLeft, Arrived};
 use crate::nic::RunningNic;
@@ -32,13 +31,7 @@ impl Host {
     }
 
     /// Has a NIC that was made just now go on as the one that the worker before had. Whether it does.
-    pub(super) fn go_on(
-        &self,
-        config: &NicConfig,
-        member: Option<&ChipMember<'_>>,
-        nic: &mut RunningNic,
-        arrived: Arrived,
-    ) -> bool {
+    pub(super) fn go_on(config: &NicConfig, nic: &mut RunningNic, arrived: Arrived) -> bool {
         let name = &config.name;
         let model = config.model.name;
         if arrived.left.model != model {
@@ -48,11 +41,6 @@ impl Host {
                 arrived.left.model
             );
             return false;
-        }
-        if let Some(granted) = &arrived.left.granted
-            && let Some(member) = member
-        {
-            member.resume(granted);
         }
         let went = nic.go_on(arrived);
         match &went {
@@ -147,9 +135,6 @@ impl Host {
                 continue;
             };
             attached.config.model.name.clone_into(&mut left.model);
-            if let Some((chip, vf)) = self.vf(name) {
-                left.granted = chip.granted(vf);
-            }
             all.add(left);
         }
         // Files end whole.

@@ -67,13 +67,6 @@ impl<'a> ChipMember<'a> {
         self.chip.granted_to(self.owner)
     }
 
-    /// It is about to go on as the VF that was granted this by the process before.
-    pub(super) fn resume(&self, granted: &[u8]) {
-        if let Owner::Vf(vf) = self.owner {
-            self.chip.resume(vf, granted);
-        }
-    }
-
     /// The NIC runs: it keeps its place, and its chip can reach it.
     pub(super) fn stay(mut self, nic: &RunningNic) {
         match &self.function {

@@ -227,13 +227,20 @@ impl Door for VfioDoor {
             nvm.put(image);
         }
         let state = self.board.control.save(&self.board.engine.env);
-        Some(Left::new(client, state))
+        let granted = self.board.granted.as_ref().and_then(|chip| chip.granted());
+        Some(Left {
+            granted,
+            ..Left::new(client, state)
+        })
     }
 
     fn go_on(&mut self, arrived: Arrived) -> Result<(), String> {
         let board = &mut self.board;
         let taken = self.server.take_over(board, arrived.client);
         taken.map_err(|error| error.to_string())?;
+        if let (Some(chip), Some(granted)) = (&board.granted, &arrived.left.granted) {
+            chip.resume(granted);
+        }
         let loaded = board.control.load(&board.engine.env, &arrived.left.state);
         loaded.map_err(|error| {
             self.server.end_client(board, "its NIC cannot go on");

@@ -17,19 +17,17 @@ use vfio_user::{Client, EventFd, SharedMem};
 use crate::cli_upgrade::upgrade;
 use crate::waiting;
 
+/// How guests tell their NICs of frames, but for messages.
+const PAGE: &[&str] = &["--doorbell", "page"];
+const CSB: &[&str] = &["--csb"];
+
 /// One with a keeper that thinks nothing of short lives, and NICs on a switch.
-fn lan(sockets: &[PathBuf], doorbell: &str) -> Daemon {
+fn lan(sockets: &[PathBuf], how: &[&str]) -> Daemon {
     let mut launch = Launch::new()
         .unwrap()
         .env("HYPERNIC_TEST_LIFE_MS", "0")
-        .args([
-            "run",
-            "--keeper",
-            "--port",
-            "switch:lan",
-            "--doorbell",
-            doorbell,
-        ]);
+        .args(["run", "--keeper", "--port", "switch:lan"])
+        .args(how);
     for socket in sockets {
         launch = launch.arg("--socket-path").arg(socket);
     }
@@ -161,7 +159,7 @@ fn traffic(daemon: &mut Daemon, plan: &Plan, kills: u32, chance: &mut Chance) ->
 }
 
 /// Has workers killed under all kinds of traffic. None of it may stop, come twice, or in another order.
-fn kills_under_traffic(kills: u32, doorbell: &str) {
+fn kills_under_traffic(kills: u32, how: &[&str]) {
     let dir = scratch().unwrap();
     let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
     let plan = |function| Plan {
@@ -202,9 +200,11 @@ fn kills_under_traffic(kills: u32, doorbell: &str) {
             },
         ),
     ];
+    let csb = how.contains(&"--csb");
     let mut chance = Chance::new();
-    for (name, plan) in plans {
-        let mut daemon = lan(&sockets, doorbell);
+    for (name, mut plan) in plans {
+        plan.csb = csb;
+        let mut daemon = lan(&sockets, how);
         let begun = Instant::now();
         let report = traffic(&mut daemon, &plan, kills, &mut chance);
         let verdict = report.verdict().expect("somebody received");
@@ -228,19 +228,25 @@ fn kills_under_traffic(kills: u32, doorbell: &str) {
 
 #[test]
 fn guests_go_on_whenever_the_worker_is_killed() {
-    kills_under_traffic(12, "trap");
+    kills_under_traffic(12, &[]);
 }
 
 #[test]
 fn guests_whose_tails_are_memory_go_on_whenever_the_worker_is_killed() {
-    kills_under_traffic(12, "page");
+    kills_under_traffic(12, PAGE);
+}
+
+#[test]
+fn guests_with_a_csb_go_on_whenever_the_worker_is_killed() {
+    kills_under_traffic(12, CSB);
 }
 
 #[test]
 #[ignore = "long: a thousand kills"]
 fn long_guests_go_on_whenever_the_worker_is_killed() {
-    kills_under_traffic(250, "trap");
-    kills_under_traffic(250, "page");
+    for how in [&[], PAGE, CSB] {
+        kills_under_traffic(250, how);
+    }
 }
 
 /// Drivers bring their NICs up, and workers die or are stopped meanwhile.
@@ -248,7 +254,7 @@ fn begins(rounds: u32) {
     let dir = scratch().unwrap();
     let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
     let mut chance = Chance::new();
-    let mut daemon = lan(&sockets, "trap");
+    let mut daemon = lan(&sockets, &[]);
     for round in 0..rounds {
         let plan = Plan {
             receivers: vec![sockets[1].clone()],
@@ -323,7 +329,7 @@ fn long_drivers_that_begin_while_workers_die_and_stop_go_on() {
 fn nothing_is_left_behind_by_many_deaths() {
     let dir = scratch().unwrap();
     let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
-    let mut daemon = lan(&sockets, "trap");
+    let mut daemon = lan(&sockets, &[]);
     let mut client = Client::connect(&sockets[0]).unwrap();
     let ram = SharedMem::new("ram", 0x10_0000).unwrap();
     client
@@ -386,9 +392,7 @@ fn long_how_long_guests_wait_for_the_next_worker() {
         let sockets: Vec<_> = (0..nics)
             .map(|n| dir.path().join(format!("n{n}")))
             .collect();
-        waiting::tell(&mut lan(&sockets, "trap"), &sockets, |daemon| {
-            _ = kill(daemon)
-        });
+        waiting::tell(&mut lan(&sockets, &[]), &sockets, |daemon| _ = kill(daemon));
     }
 }
 
@@ -397,7 +401,7 @@ fn long_how_long_guests_wait_for_the_next_worker() {
 fn a_nic_in_quarantine_keeps_its_vmm_and_reads_as_ones() {
     let dir = scratch().unwrap();
     let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
-    let mut daemon = lan(&sockets, "trap");
+    let mut daemon = lan(&sockets, &[]);
     let mut client = Client::connect(&sockets[0]).unwrap();
     let mut other = Client::connect(&sockets[1]).unwrap();
     let status = |client: &mut Client| {

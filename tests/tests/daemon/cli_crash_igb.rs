@@ -242,7 +242,7 @@ pub(crate) fn vfs(lives: &Lives, doorbell: &str) {
 }
 
 /// A PF that a guest drives, two VFs that it controls, and their guests.
-fn vfs_of_a_guests_pf(lives: &Lives) {
+pub(crate) fn vfs_of_a_guests_pf(lives: &Lives) {
     let dir = scratch().unwrap();
     let file = dir.path().join("host.toml");
     let (socket, sockets) = (dir.path().join("p0"), dir.path().join("vf{}"));

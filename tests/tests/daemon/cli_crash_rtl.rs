@@ -1,5 +1,8 @@
 //! Guests with an RTL8168C whose daemon's worker is killed at any instruction.
 
+use std::sync::atomic::{Ordering, fence};
+
+use csb::at;
 use drivers::{Bus, Dma, SocketBus};
 use hypernic_tests::scratch;
 
@@ -14,6 +17,9 @@ const TX_POLL: u64 = 0x38;
 const ISR: u64 = 0x3e;
 const RCR: u64 = 0x44;
 const RX_RING: u64 = 0xe4;
+const CSBAL: u64 = 0xa0;
+const CSBAH: u64 = 0xa4;
+const RX_KICK: u64 = 0xa8;
 
 const OWN: u32 = 1 << 31;
 const EOR: u32 = 1 << 30;
@@ -72,10 +78,12 @@ struct Rtl {
     rx: Ring,
     /// The first descriptor that is not known to be sent.
     dirty: u32,
+    /// Its CSB.
+    page: Option<Dma>,
 }
 
 impl Rtl {
-    fn new(mut bus: SocketBus) -> Self {
+    fn new(mut bus: SocketBus, csb: bool) -> Self {
         // It masters the bus.
         bus.config_write(4, &[7, 0]).expect("it is there");
         let mut mac = [0; 6];
@@ -91,18 +99,68 @@ impl Rtl {
         // To the own address and to all.
         write(RCR, &0xa_u32.to_le_bytes());
         write(CR, &[0xc]);
-        Rtl {
+        let mut rtl = Rtl {
             bus,
             mac,
             tx,
             rx,
             dirty: 0,
+            page: None,
+        };
+        if csb {
+            let page = rtl.bus.alloc(csb::PAGE).expect("memory");
+            rtl.page = Some(page);
+            rtl.put(at::HOST_NEED_TXKICK, 1);
+            rtl.put(at::HOST_RXKICK_AT, csb::NONE);
+            rtl.put(at::GUEST_CSB_ON, 1);
+            rtl.write(CSBAH, &((page.iova >> 32) as u32).to_le_bytes());
+            rtl.write(CSBAL, &(page.iova as u32).to_le_bytes());
         }
+        rtl
     }
 
     fn reclaim(&mut self) {
         while self.dirty != self.tx.next && self.tx.opts(&mut self.bus, self.dirty) & OWN == 0 {
             self.dirty = (self.dirty + 1) % RING;
+        }
+    }
+
+    /// A word of the CSB.
+    fn word(&mut self, at: u32) -> u32 {
+        let mut word = [0; 4];
+        if let Some(page) = self.page {
+            let at = page.iova + u64::from(at);
+            self.bus.dma_read(at, &mut word).expect("mapped");
+        }
+        u32::from_le_bytes(word)
+    }
+
+    fn put(&mut self, at: u32, value: u32) {
+        if let Some(page) = self.page {
+            let at = page.iova + u64::from(at);
+            self.bus
+                .dma_write(at, &value.to_le_bytes())
+                .expect("mapped");
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// There is something to send. The NIC may not need to be told.
+    fn ring(&mut self) {
+        self.put(at::GUEST_TDT, self.tx.next);
+        if self.page.is_none() || self.word(at::HOST_NEED_TXKICK) != 0 {
+            self.put(at::HOST_NEED_TXKICK, 0);
+            self.write(TX_POLL, &[1 << 6]);
+        }
+    }
+
+    /// There are buffers from this one on.
+    fn gave(&mut self, from: u32) {
+        self.put(at::GUEST_RDT, self.rx.next);
+        let place = self.word(at::HOST_RXKICK_AT);
+        if self.page.is_some() && csb::passes(from, self.rx.next, place, RING) {
+            self.put(at::HOST_RXKICK_AT, csb::NONE);
+            self.write(RX_KICK, &[1; 4]);
         }
     }
 
@@ -135,13 +193,14 @@ impl Nic for Rtl {
             self.tx.next = (at + 1) % RING;
         }
         if !frames.is_empty() {
-            self.write(TX_POLL, &[1 << 6]);
+            self.ring();
         }
         frames.len()
     }
 
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut came = Vec::new();
+        let from = self.rx.next;
         loop {
             let at = self.rx.next;
             let opts = self.rx.opts(&mut self.bus, at);
@@ -151,8 +210,8 @@ impl Nic for Rtl {
             assert_eq!(opts & BOTH, BOTH, "a frame is in one buffer");
             // Without the FCS.
             let mut frame = vec![0; (opts & 0x3fff) as usize - 4];
-            let from = self.rx.buffer(at);
-            self.bus.dma_read(from, &mut frame).expect("mapped");
+            let place = self.rx.buffer(at);
+            self.bus.dma_read(place, &mut frame).expect("mapped");
             came.push(frame);
             self.rx.give(&mut self.bus, at, BUFFER as u32);
             self.rx.next = (at + 1) % RING;
@@ -160,6 +219,7 @@ impl Nic for Rtl {
         if !came.is_empty() {
             // It has been seen, and frames that wait find buffers.
             self.write(ISR, &0xff_u16.to_le_bytes());
+            self.gave(from);
         }
         came
     }
@@ -178,18 +238,18 @@ impl Nic for Rtl {
     }
 }
 
-pub(crate) fn rtls(model: &str, lives: &Lives) {
+pub(crate) fn rtls((model, csb): (&str, bool), lives: &Lives) {
     let dir = scratch().unwrap();
     let names = ["n0", "n1"];
     let args = ["run", "--keeper", "--port", "switch:lan", "--model", model];
-    let mut launch = lives.launch().args(args);
+    let mut launch = lives.launch().args(args).args(csb.then_some("--csb"));
     for name in names {
         launch = launch.arg("--socket-path").arg(dir.path().join(name));
     }
     let mut daemon = launch.start().unwrap();
     let nic = |name: &str| -> Box<dyn Nic> {
         let bus = SocketBus::connect(dir.path().join(name)).unwrap();
-        Box::new(Rtl::new(bus))
+        Box::new(Rtl::new(bus, csb))
     };
     ends(&mut daemon, names.map(nic), 2, lives);
     assert!(daemon.stop().unwrap().success());
@@ -197,12 +257,18 @@ pub(crate) fn rtls(model: &str, lives: &Lives) {
 
 #[test]
 fn guests_with_an_rtl8168_go_on_whenever_the_worker_is_killed() {
-    rtls("r8168", &Lives::killed(8));
-    rtls("r8168h", &Lives::killed(2));
+    rtls(("r8168", false), &Lives::killed(8));
+    rtls(("r8168h", false), &Lives::killed(2));
+}
+
+#[test]
+fn guests_with_an_rtl8168_and_a_csb_go_on_whenever_the_worker_is_killed() {
+    rtls(("r8168", true), &Lives::killed(8));
 }
 
 #[test]
 #[ignore = "long: hundreds of kills"]
 fn long_guests_with_an_rtl8168_go_on_whenever_the_worker_is_killed() {
-    rtls("r8168", &Lives::killed(250));
+    rtls(("r8168", false), &Lives::killed(250));
+    rtls(("r8168", true), &Lives::killed(250));
 }

@@ -207,8 +207,10 @@ fn every_other_model(lives: impl Fn() -> Lives) {
         cli_crash_igb::pfs(&lives(), doorbell);
         cli_crash_igb::vfs(&lives(), doorbell);
     }
-    cli_crash_rtl::rtls("r8168", &lives());
-    cli_crash_rtl::rtls("r8168h", &lives());
+    cli_crash_igb::vfs_of_a_guests_pf(&lives());
+    for way in [("r8168", false), ("r8168", true), ("r8168h", false)] {
+        cli_crash_rtl::rtls(way, &lives());
+    }
     // Each kind of rings has an even number of ends, so that it begins with the same program.
     cli_crash_virtio::of_each_kind(&lives());
 }

@@ -62,6 +62,12 @@ impl<'v> CsbPage<'v> {
         ::csb::wanted(&self.word(offset)) != 0
     }
 
+    /// The rings stand there: who said it last may have died before it was said of the last frames.
+    pub fn stand(&self, (sent, received): (u32, u32)) {
+        self.store(at::HOST_TDH, sent);
+        self.store(at::HOST_RDH, received);
+    }
+
     /// Frames up to the descriptor before `head` were sent and reported. Whether the guest wants to
     /// hear of it.
     pub fn sent(&self, head: u32) -> bool {

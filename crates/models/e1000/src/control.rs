@@ -505,8 +505,7 @@ impl Control for Registers {
     }
 
     fn keep(&mut self, words: Kept) -> bool {
-        // A guest with a CSB is told by other words than descriptors.
-        if self.chip.csb.offered || self.chip.kept.set(words).is_err() {
+        if self.chip.kept.set(words).is_err() {
             return false;
         }
         self.chip.note_all();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use csb::at;
 use frame::Sink;
 use model::{Nic, Progress};
 use model_testkit::lives::{Cutting, Life, To};
@@ -36,6 +37,10 @@ const MSS: u16 = 500;
 const SLOT: u64 = 0x1000;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
+/// The CSB, and what is not in it.
+const PAGE: u64 = RAM + 0x7_0000;
+const NEVER: u32 = u32::MAX;
+
 const EOP: u64 = 1 << 24;
 const RS: u64 = 8 << 24;
 const DEXT: u64 = 0x20 << 24;
@@ -50,7 +55,16 @@ fn nic(mac: [u8; 6]) -> Nic {
     new(config)
 }
 
+/// The same with a CSB.
+fn polled(mac: [u8; 6]) -> Nic {
+    let mut config = Config::new(mac);
+    config.negotiation = std::time::Duration::ZERO;
+    config.csb = true;
+    new(config)
+}
+
 const MAKE: [fn() -> Nic; 2] = [|| nic(MACS[0]), || nic(MACS[1])];
+const MAKE_POLLED: [fn() -> Nic; 2] = [|| polled(MACS[0]), || polled(MACS[1])];
 
 /// A NIC whose guest has written these registers.
 fn life(make: fn() -> Nic, registers: &[(u64, u32)]) -> Life {
@@ -74,6 +88,18 @@ enum Kind {
     Mixed,
     /// Some are large, and the chip or the switch cuts them.
     Large,
+    /// Every third is reported, but the guest looks at its CSB.
+    Polled,
+}
+
+/// A word of the CSB.
+fn word(side: &Life, at: u32) -> u32 {
+    let both = side.word(PAGE + u64::from(at & !4));
+    (both >> (8 * (at & 4))) as u32
+}
+
+fn put_word(side: &Life, at: u32, value: u32) {
+    side.put_bytes(PAGE + u64::from(at), &value.to_le_bytes());
 }
 
 /// The sending guest.
@@ -123,7 +149,7 @@ impl Sender {
                 bytes = numbered(MACS[1], n, 1500 + 10 * n as usize, MSS);
             }
             side.put_bytes(buffer, &bytes);
-            let reported = kind != Kind::Seldom || n.is_multiple_of(3);
+            let reported = !matches!(kind, Kind::Seldom | Kind::Polled) || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
             let len = bytes.len() as u64;
             let descs = match kind {
@@ -171,6 +197,17 @@ impl Sender {
 
     /// Takes back what is done.
     fn reclaim(&mut self, side: &Life) {
+        if self.kind == Kind::Polled {
+            let head = word(side, at::HOST_TDH);
+            assert!(head < RING, "the CSB says {head}");
+            let clean = (self.tail + RING - self.used) % RING;
+            let done = (head + RING - clean) % RING;
+            assert!(done <= self.used, "more is sent than there was");
+            // Each is one descriptor.
+            self.under_way.drain(..done as usize);
+            self.used -= done;
+            return;
+        }
         while let Some(at) = self.under_way.iter().position(|(_, reported, _)| *reported) {
             let high = RAM + u64::from(self.under_way[at].0) * 16 + 8;
             if side.word(high) >> 32 & 1 == 0 {
@@ -240,8 +277,27 @@ impl Host {
             (0x2818, RING - 1),
             (0x100, 2 | 1 << 26),
         ];
+        let sides = match kind {
+            Kind::Polled => {
+                let csb = [(0x2834, 0), (0x2830, PAGE as u32)];
+                let sides = [life(MAKE_POLLED[0], &[]), life(MAKE_POLLED[1], &[])];
+                let mut sides = sides.into_iter().zip([&tx[..], &rx[..]]);
+                [(); 2].map(|()| {
+                    let (mut side, ring) = sides.next().expect("two");
+                    put_word(&side, at::HOST_NEED_TXKICK, 1);
+                    put_word(&side, at::HOST_RXKICK_AT, NEVER);
+                    put_word(&side, at::GUEST_RDT, RING - 1);
+                    put_word(&side, at::GUEST_CSB_ON, 1);
+                    for (at, value) in csb.iter().chain(ring) {
+                        side.write(*at, &value.to_le_bytes());
+                    }
+                    side
+                })
+            }
+            _ => [life(MAKE[0], &tx), life(MAKE[1], &rx)],
+        };
         let host = Host {
-            sides: [life(MAKE[0], &tx), life(MAKE[1], &rx)],
+            sides,
             switch: None,
             sender: Sender {
                 kind,
@@ -274,8 +330,27 @@ impl Host {
     }
 
     fn say(&mut self) {
+        if self.sender.kind == Kind::Polled {
+            return self.tell();
+        }
         self.sides[1].write(0x2818, &self.receiver.tail.to_le_bytes());
         self.sides[0].write(0x3818, &self.sender.tail.to_le_bytes());
+    }
+
+    /// The same by the CSB, and by a register if the NIC asks for it.
+    fn tell(&mut self) {
+        let [a, b] = &mut self.sides;
+        let (old, new) = (word(b, at::GUEST_RDT), self.receiver.tail);
+        put_word(b, at::GUEST_RDT, new);
+        if csb::passes(old, new, word(b, at::HOST_RXKICK_AT), RING) {
+            put_word(b, at::HOST_RXKICK_AT, NEVER);
+            b.write(0x2818, &new.to_le_bytes());
+        }
+        put_word(a, at::GUEST_TDT, self.sender.tail);
+        if word(a, at::HOST_NEED_TXKICK) != 0 {
+            put_word(a, at::HOST_NEED_TXKICK, 0);
+            a.write(0x3818, &self.sender.tail.to_le_bytes());
+        }
     }
 
     fn turn(&mut self) {
@@ -303,6 +378,11 @@ impl Host {
         };
         let open = |word: u64| word >> 63 != 0;
         let [a, b] = &self.sides;
+        if self.sender.kind == Kind::Polled && some() {
+            // It was not told of all that is sent.
+            let clean = (self.sender.tail + RING - self.sender.used) % RING;
+            put_word(a, at::HOST_TDH, clean);
+        }
         let second = |at: u64| RAM + at % u64::from(RING) * 16 + 8;
         let rx = b.words[0].load(std::sync::atomic::Ordering::Relaxed);
         let first = rx & 0xffff;
@@ -359,6 +439,7 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
     let mut left = steps;
     let mut died = false;
     let mut posted = 0;
+    let mut while_dead = 0..0;
     for round in 0..40 {
         let most = [1, 9, 3, 15, 2, 7][round % 6].min(FIRST - posted);
         let before = host.sender.next;
@@ -374,7 +455,12 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
             (died, left) = (true, u64::MAX);
             host.tear();
             // The guests go on while nobody serves.
-            host.guests(5.min(FIRST - posted - (host.sender.next - before)));
+            let from = host.sender.next;
+            host.guests(5.min(FIRST - posted - (from - before)));
+            if kind == Kind::Polled {
+                put_word(&host.sides[0], at::GUEST_TDT, host.sender.tail);
+            }
+            while_dead = from..host.sender.next;
             host.revive(again);
             host.guests(0);
             host.say();
@@ -394,10 +480,19 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
         .sender
         .under_way
         .iter()
-        .filter(|(_, rs, _)| *rs)
+        .filter(|(_, rs, _)| *rs || kind == Kind::Polled)
         .collect();
     assert!(left.is_empty(), "the sender waits for ever: {left:?}");
     assert_eq!(posted, ALL, "all was posted");
+    let number = |bytes: &Vec<u8>| u32::from_be_bytes(*bytes[14..].first_chunk().expect("four"));
+    let came: Vec<_> = host.receiver.got.iter().map(number).collect();
+    if kind == Kind::Polled {
+        // What the NIC was told while nobody served was not sent by who died.
+        assert!(
+            while_dead.clone().all(|n| came.contains(&n)),
+            "{while_dead:?}"
+        );
+    }
     (host.receiver.got, host.unsure, died)
 }
 
@@ -461,6 +556,11 @@ fn mixed_packets_are_sent_at_most_once_wherever_the_process_dies() {
 #[test]
 fn large_packets_are_cut_once_wherever_the_process_dies() {
     wherever_it_dies(Kind::Large);
+}
+
+#[test]
+fn guests_with_a_csb_go_on_wherever_the_process_dies() {
+    wherever_it_dies(Kind::Polled);
 }
 
 /// The words are another process's, which may have gone mad.

@@ -33,12 +33,6 @@ impl Registers {
     ) -> Result<u64, StateError> {
         let chip = Arc::clone(&self.chip);
         check(
-            !chip.csb.offered,
-            "CSBAL",
-            1u32,
-            "a NIC with a CSB does not go on",
-        )?;
-        check(
             chip.kept.get().is_none(),
             "kept",
             1u32,
@@ -95,6 +89,7 @@ impl Registers {
         })?;
         drop(view);
         lost += self.resume_transmitter(env, found, &words)?;
+        chip.csb_stands(env);
         // What was raised and not heard is raised again; what was heard, too.
         chip.irq.lock().raise(env, SENT | RECEIVED);
         chip.setup.changed();

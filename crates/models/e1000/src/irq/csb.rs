@@ -9,6 +9,7 @@ use model::Env;
 
 use crate::core::chip::Chip;
 use crate::irq::{RECEIVED, SENT};
+use crate::regs as r;
 
 /// The interrupt logic, as the block sees it.
 struct Gated<'g>(&'g Chip, &'g Env);
@@ -77,6 +78,16 @@ impl Chip {
     /// IMS was written. Whether there is something to ask the guest.
     pub(crate) fn csb_unmasked(&self, env: &Env) -> bool {
         self.csb.unmasked(&Gated(self, env))
+    }
+
+    /// Tells a guest that wants the block where the rings stand.
+    pub(crate) fn csb_stands(&self, env: &Env) {
+        let view = env.memory.view();
+        if let Some(page) = self.csb_page(env, &view)
+            && self.csb_wants(env, &page)
+        {
+            page.stand((self.file.get(r::TDH), self.file.get(r::RDH)));
+        }
     }
 
     pub(crate) fn csb_ask(&self, env: &Env, page: &CsbPage<'_>) {

@@ -9,6 +9,7 @@ use model::{Env, Nanos};
 
 use crate::core::chip::Chip;
 use crate::core::csb::RxCsb;
+use crate::core::kept;
 use crate::core::rx_queue::RING;
 use crate::regs as r;
 
@@ -47,6 +48,7 @@ impl<'v> RxPage<'v> {
             .and_then(|page| page.tail(&chip.counters.csb_bad_tail, at::GUEST_RDT, len));
         if let Some(tail) = tail {
             chip.file.set(r::RDT, tail);
+            chip.note_word(kept::RDT, tail);
         }
     }
 

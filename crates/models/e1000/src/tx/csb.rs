@@ -1,5 +1,7 @@
 //! The transmitter and the Communication Status Block: when it polls and when it sleeps.
 
+use std::sync::atomic::Ordering;
+
 use csb::at;
 use datapath::counters::count_alone;
 use datapath::csb::{self as rules, CsbPage, End};
@@ -9,6 +11,7 @@ use model::{Env, Watch};
 
 use crate::core::chip::Chip;
 use crate::core::csb::TxCsb;
+use crate::core::kept;
 use crate::regs as r;
 
 impl TxCsb {
@@ -21,6 +24,9 @@ impl TxCsb {
         view: &'v View<'_>,
     ) -> Option<CsbPage<'v>> {
         let page = chip.csb_page(env, view)?;
+        if chip.passes_over.load(Ordering::Relaxed) {
+            return None;
+        }
         self.watch = Watch::Off;
         self.begin_with((chip, env), page)
     }
@@ -83,6 +89,7 @@ impl TxCsb {
         if let Some(tail) = page.tail(&chip.counters.csb_bad_tail, at::GUEST_TDT, len) {
             self.rules.tail = tail;
             chip.file.set(r::TDT, tail);
+            chip.note_word(kept::TDT, tail);
         }
     }
 }

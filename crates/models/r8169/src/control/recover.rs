@@ -23,8 +23,6 @@ impl Registers {
         words: Kept,
     ) -> Result<u64, StateError> {
         let chip = Arc::clone(&self.chip);
-        let offered = chip.csb.offered;
-        check(!offered, "CSBAL", 1u32, "a NIC with a CSB does not go on")?;
         let keeps = chip.kept.get().is_some();
         check(!keeps, "kept", 1u32, "it keeps words already")?;
         let imr = words.get(kept::IMR);
@@ -41,11 +39,13 @@ impl Registers {
         let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
         let next = kept::finish(&words, &view, base).ok_or_else(|| none("kept.rx", kept::RX))?;
         chip.rx.settle().next = next;
+        let received = next;
         let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
         let sent = kept::pass_over(&words, (&view, base), chip.variant);
         let (next, lost) = sent.ok_or_else(|| none("kept.tx", kept::TX))?;
         chip.tx.lock().next = next;
         drop(view);
+        chip.csb_stands(env, (next, received));
         let again = chip.kept.set(words);
         check(again.is_ok(), "kept", 1u32, "it keeps words already")?;
         let mut irq = chip.irq.lock();

@@ -125,6 +125,14 @@ impl Chip {
         self.csb.unmasked(&Gated(self, env))
     }
 
+    /// Tells a guest that wants the block where the rings stand.
+    pub(crate) fn csb_stands(&self, env: &Env, heads: (u32, u32)) {
+        let view = env.memory.view();
+        if let Some(page) = self.csb_wanted(env, &view) {
+            page.stand(heads);
+        }
+    }
+
     pub(crate) fn csb_ask(&self, env: &Env, page: &CsbPage<'_>) {
         self.csb.ask(page, &Gated(self, env));
     }

@@ -189,7 +189,7 @@ fn statistics_do_not_fall_behind_what_was_seen() {
     assert_eq!(dump(&mut life), 5);
 }
 
-/// Nobody can keep words twice, and a guest with a CSB is closed as before.
+/// Nobody can keep words twice.
 #[test]
 fn who_cannot_go_on_says_so() {
     let mut life = alive();
@@ -197,10 +197,4 @@ fn who_cannot_go_on_says_so() {
     assert!(!life.nic.control.keep(words.clone()));
     let twice = life.nic.control.recover(&life.env, (&life.blob, 0), words);
     assert!(twice.is_err());
-    let mut config = Config::new(MAC);
-    config.csb = true;
-    let mut nic = new(config);
-    assert!(!nic.control.keep(life.kept()));
-    let with = nic.control.recover(&life.env, (&life.blob, 0), life.kept());
-    assert!(with.is_err());
 }
