@@ -140,6 +140,7 @@ impl Host {
             left,
             moves,
         };
+        host.adopt_handed(config);
         let made = host.make_all(config);
         host.remember_seen();
         // Also if not all could be made: what waits there ends then.

@@ -226,7 +226,7 @@ impl Daemon {
     pub fn worker(&self) -> Option<Pid> {
         let id = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-        // The other one that a process may have starts user networks; what is dead has no words.
+        // The other one that a process may have starts user networks; a zombie has no words.
         let is_worker = |pid: &&str| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             !words.is_empty() && !words.starts_with(b"hypernic-user-networks")

@@ -153,13 +153,14 @@ pub fn start(options: Options) -> io::Result<Role> {
             let _ = LINKS.set(Mutex::new(links.into_iter().map(Some).collect()));
             return Ok(Role::Worker);
         };
-        keeper.bury();
+        keeper.reap();
         if let Some(code) = keeper.attend(worker) {
+            keeper.reap();
             return Ok(Role::Over(code));
         }
         let head = shared.handover_head().filter(|_| keeper.handed_over);
         if let Some(program) = head.and_then(|head| head.program) {
-            keeper.bury();
+            keeper.reap();
             let why = become_program(shared, &program);
             eprintln!(
                 "hypernic: cannot become {}: {why}; going on as before",
@@ -290,7 +291,7 @@ struct Keeper {
     stopping: Option<Instant>,
     /// The last worker has ended by itself, and left everything to the next.
     handed_over: bool,
-    /// The last worker, which the kernel still knows.
+    /// The last worker, a zombie.
     dead: Option<Pid>,
 }
 
@@ -383,9 +384,9 @@ impl Keeper {
         }
     }
 
-    /// Lets the kernel forget the last worker. Only once the next one runs: the kernel waits there for all that look at that
-    /// process in `/proc` just now, and a busy host was seen to keep them for a minute.
-    fn bury(&mut self) {
+    /// Reaps the last worker. Only once the next one runs: the kernel waits there for all that look at that process in `/proc`
+    /// just now, and a busy host was seen to keep them for a minute.
+    fn reap(&mut self) {
         if let Some(dead) = self.dead.take() {
             let _ = waitpid(Some(dead), WaitOptions::NOHANG);
         }
@@ -408,7 +409,7 @@ impl Keeper {
     }
 }
 
-/// How a worker ended, if it has. The kernel knows it from then on as before.
+/// How a worker ended, if it has. It stays a zombie.
 fn end_of(worker: Pid) -> Option<End> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let status = waitid(WaitId::Pid(worker), options).ok().flatten()?;
@@ -441,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_worker_is_forgotten_only_when_the_next_one_runs() {
+    fn a_dead_worker_is_reaped_only_when_the_next_one_runs() {
         let mut keeper = Keeper {
             shared: Shared::new().expect("memory"),
             signals: Signals::block(&[]).expect("signals").0,
@@ -455,7 +456,7 @@ mod tests {
         let pid = Pid::from_child(&worker);
         assert_eq!(keeper.watch(pid), (End::Exit(1), None));
         assert!(end_of(pid).is_some() && keeper.dead == Some(pid));
-        keeper.bury();
+        keeper.reap();
         assert!(end_of(pid).is_none() && worker.try_wait().is_err());
     }
 }

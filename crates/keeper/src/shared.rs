@@ -316,6 +316,11 @@ impl Shared {
         self.kept.iter().find(is)
     }
 
+    /// Whether a descriptor is left to the next worker by this name.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.find(name).is_some()
+    }
+
     /// A descriptor is about to be closed.
     pub fn forget(&self, name: &[u8]) {
         if let Some(record) = self.find(name) {

@@ -89,12 +89,14 @@ impl Handed {
         Ok(fd.as_raw_fd())
     }
 
-    /// The host keeps what it needs; the rest is closed.
-    pub fn keep(self, host: &RwLock<Host>) {
+    /// The host has what is wanted, before anything is made of it; the rest is closed. Whether something is.
+    pub fn give(self, host: &RwLock<Host>) -> bool {
         let wanted = self.fds.into_iter().filter(|(_, wanted)| *wanted);
         let wanted: Vec<_> = wanted.map(|(fd, _)| fd).collect();
-        if !wanted.is_empty() {
-            host.write().keep(wanted);
+        let some = !wanted.is_empty();
+        if some {
+            host.write().take_handed(wanted);
         }
+        some
     }
 }

@@ -280,6 +280,7 @@ impl Room {
         let mut call = Call::parse(&request.method, request.parameters.clone())?;
         let mut handed = Handed::of(fds);
         handed.name(&mut call)?;
+        let given = handed.give(&self.host);
         let besides = || {
             let mut sections = self.lives.sections();
             sections.extend([
@@ -297,8 +298,11 @@ impl Room {
             captures: &captures,
             rises: &self.rises,
         };
-        let result = subject.carry_out(&call, caller.role)?;
-        handed.keep(&self.host);
+        let result = subject.carry_out(&call, caller.role);
+        if given {
+            self.host.write().sort_handed();
+        }
+        let result = result?;
         let Caller { uid, pid, role } = caller;
         let (method, role) = (call.method(), role.name());
         if call.role() == Role::Monitor {

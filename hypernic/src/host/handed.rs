@@ -1,32 +1,104 @@
 //! Descriptors that were handed over while the host runs, open for as long as something of the host is made of them.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use super::Host;
 use crate::config::{HostConfig, NicConfig, PfOwner, SocketSpec};
 use crate::spec::{PortSpec, Transport};
+use crate::upgrade;
+
+/// The name of such a descriptor in the page that workers share.
+fn name_of(number: RawFd) -> Vec<u8> {
+    format!("handed {number}").into_bytes()
+}
+
+/// The ports of a host.
+fn ports(host: &HostConfig) -> impl Iterator<Item = &PortSpec> {
+    let switches = host.switches.iter().flat_map(|switch| &switch.ports);
+    let nics = host.nics.iter().map(|nic| &nic.port);
+    switches
+        .chain(nics)
+        .chain(host.chips.iter().map(|chip| &chip.port))
+}
+
+/// The descriptors that its NICs' sockets are.
+fn sockets(host: &HostConfig) -> impl Iterator<Item = (RawFd, &NicConfig)> {
+    host.nics.iter().filter_map(|nic| match nic.socket {
+        SocketSpec::Fd(fd) => Some((fd, nic)),
+        SocketSpec::Path(_) => None,
+    })
+}
+
+/// Descriptors with which another process could go on: TAPs, and sockets of NICs over vfio-user.
+fn could_last(host: &HostConfig) -> BTreeSet<RawFd> {
+    let taps = ports(host).filter_map(|port| match port {
+        PortSpec::TapFd(fd) => Some(*fd),
+        _ => None,
+    });
+    let sockets = sockets(host).filter(|(_, nic)| nic.transport == Transport::VfioUser);
+    taps.chain(sockets.map(|(fd, _)| fd)).collect()
+}
 
 impl Host {
-    /// Keeps descriptors that what is there is made of.
-    pub(crate) fn keep(&mut self, fds: Vec<OwnedFd>) {
+    /// Descriptors of which something is about to be made. [`Self::sort_handed`] follows.
+    pub(crate) fn take_handed(&mut self, fds: Vec<OwnedFd>) {
         self.handed.extend(fds);
+    }
+
+    /// Closes those of which nothing was made, and leaves the others to the next worker, should this one die.
+    pub(crate) fn sort_handed(&mut self) {
         self.release();
+        let Some(page) = keeper::current() else {
+            return;
+        };
+        let last = could_last(&self.as_is());
+        let mut more = false;
+        for fd in self
+            .handed
+            .iter()
+            .filter(|fd| last.contains(&fd.as_raw_fd()))
+        {
+            let name = name_of(fd.as_raw_fd());
+            more |= !page.has(&name) && page.keep(&name, fd.as_fd(), [0, 0]);
+        }
+        if more {
+            upgrade::note(self);
+        }
+    }
+
+    /// Takes over those that the worker before was handed, and of which this host is made.
+    pub(super) fn adopt_handed(&mut self, config: &HostConfig) {
+        let Some(page) = keeper::current() else {
+            return;
+        };
+        for number in could_last(config) {
+            let name = name_of(number);
+            if let Some((fd, notes)) = page.take(&name) {
+                page.keep(&name, fd.as_fd(), notes);
+                self.handed.push(fd);
+            }
+        }
     }
 
     fn is_handed(&self, number: i32) -> bool {
         self.handed.iter().any(|fd| fd.as_raw_fd() == number)
     }
 
+    /// Whether this one ends with the process.
+    fn ends(&self, number: RawFd) -> bool {
+        let stays = keeper::current().is_some_and(|page| page.has(&name_of(number)));
+        self.is_handed(number) && !stays
+    }
+
     /// What of this host another process can make again: all but what is made of these descriptors.
     pub fn lasting(&self) -> HostConfig {
         let mut is = self.configuration();
-        let stays = |port: &PortSpec| !port.fd().is_some_and(|fd| self.is_handed(fd));
+        let stays = |port: &PortSpec| !port.fd().is_some_and(|fd| self.ends(fd));
         for switch in &mut is.switches {
             switch.ports.retain(stays);
         }
-        let socket =
-            |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if self.is_handed(fd));
+        let socket = |nic: &NicConfig| !matches!(nic.socket, SocketSpec::Fd(fd) if self.ends(fd));
         is.nics.retain(|nic| stays(&nic.port) && socket(nic));
         // A chip without its way out, or without the function that rules it, is none.
         let ruled = |name: &str| is.nics.iter().any(|nic| nic.rules.as_deref() == Some(name));
@@ -38,17 +110,16 @@ impl Host {
         lost.iter().fold(is, |is, chip| is.without_chip(chip))
     }
 
-    /// The first NIC, chip or port that is made of a descriptor without which no other process could go on: a stream that was
-    /// inherited, or any that was handed over while the host ran.
+    /// The first NIC, chip or port that is made of a descriptor with which no other process could go on.
     pub fn bound(&self) -> Option<String> {
         let is = self.as_is();
         let port = |port: &PortSpec| match port {
             PortSpec::StreamFd(_) => true,
-            PortSpec::TapFd(fd) => self.is_handed(*fd),
+            PortSpec::TapFd(fd) => self.ends(*fd),
             _ => false,
         };
         let socket = |nic: &NicConfig| match nic.socket {
-            SocketSpec::Fd(fd) => self.is_handed(fd) || nic.transport != Transport::VfioUser,
+            SocketSpec::Fd(fd) => self.ends(fd) || nic.transport != Transport::VfioUser,
             SocketSpec::Path(_) => false,
         };
         let nic = |nic: &&NicConfig| socket(nic) || port(&nic.port);
@@ -68,14 +139,14 @@ impl Host {
             return;
         }
         let is = self.as_is();
-        let ports = is.switches.iter().flat_map(|switch| &switch.ports);
-        let ports = ports.chain(is.nics.iter().map(|nic| &nic.port));
-        let ports = ports.chain(is.chips.iter().map(|chip| &chip.port));
-        let sockets = is.nics.iter().filter_map(|nic| match nic.socket {
-            SocketSpec::Fd(fd) => Some(fd),
-            SocketSpec::Path(_) => None,
+        let sockets = sockets(&is).map(|(fd, _)| fd);
+        let named: BTreeSet<_> = ports(&is).filter_map(PortSpec::fd).chain(sockets).collect();
+        self.handed.retain(|fd| {
+            let needed = named.contains(&fd.as_raw_fd());
+            if let Some(page) = keeper::current().filter(|_| !needed) {
+                page.forget(&name_of(fd.as_raw_fd()));
+            }
+            needed
         });
-        let named: BTreeSet<_> = ports.filter_map(PortSpec::fd).chain(sockets).collect();
-        self.handed.retain(|fd| named.contains(&fd.as_raw_fd()));
     }
 }

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use hypernic_tests::{LONG, binary};
 use serde_json::Value;
-use vfio_user::Client;
+use vfio_user::{Client, ClientOptions};
 
 use crate::cli_config::{LAN, Lab, nic};
+use crate::cli_crash::kill;
+use crate::cli_upgrade::upgrade;
 
 /// `hypernic …` with a descriptor as its number 0: whether it went well, and what it said.
 fn run_with(lab: &Lab, words: &str, fd: impl Into<OwnedFd>) -> (bool, String) {
@@ -95,6 +97,49 @@ fn streams_and_sockets_are_handed_over_and_closed_with_what_is_made_of_them() {
     lab.ran("port add lan null");
     lab.until("no descriptor is left over", || descriptors(&lab) <= before);
     assert_eq!(out.read(&mut got).unwrap(), 0);
+}
+
+#[test]
+fn nics_on_sockets_that_were_handed_over_go_on_over_crashes_and_upgrades() {
+    let mut lab = Lab::new(&format!("keeper = true\n{LAN}"));
+    let listener = UnixListener::bind(lab.at("handed")).unwrap();
+    let (well, said) = run_with(&lab, "nic add n --port switch:lan --fd 0", listener);
+    assert!(well, "{said}");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (well, said) = run_with(&lab, "nic add m --port switch:lan --fd 0", theirs);
+    assert!(well, "{said}");
+    let listening = Client::connect(lab.at("handed")).unwrap();
+    let mut connected = Client::open(OwnedFd::from(ours), ClientOptions::default()).unwrap();
+    connected.negotiate().unwrap();
+    let mut clients = [listening, connected];
+    // VET, which only a reset changes.
+    clients
+        .iter_mut()
+        .for_each(|client| client.write_u32(0, 0x38, 0x88b5).unwrap());
+    for end in [true, false, true, false] {
+        match end {
+            true => _ = kill(&mut lab.daemon),
+            false => upgrade(&mut lab.daemon),
+        }
+        for client in &mut clients {
+            assert_eq!(client.read_u32(0, 0x38).unwrap(), 0x88b5);
+        }
+    }
+    // The listening one takes another VMM; and both go with their NICs.
+    let [listening, mut connected] = clients;
+    drop(listening);
+    lab.until("another VMM", || Client::connect(lab.at("handed")).is_ok());
+    lab.ran("nic remove m");
+    assert!(connected.info().is_err());
+    lab.ran("nic remove n");
+    kill(&mut lab.daemon);
+    let nics = lab.ran("nic list");
+    assert!(
+        !nics
+            .lines()
+            .any(|line| line.starts_with("n ") || line.starts_with("m ")),
+        "{nics}"
+    );
 }
 
 /// One message, and the first reply to it.

@@ -28,7 +28,7 @@ fn kills() -> u32 {
 }
 
 /// Kills the worker again and again while a guest has TCP both ways, and a ping. The connections go on, and the driver sees nothing.
-fn tcp_goes_on_over_kills(card: Card) {
+fn tcp_goes_on_over_kills(card: Card, doorbell: &str) {
     let kills = kills();
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let skipped = |why| eprintln!("skipped: {why}");
@@ -52,7 +52,7 @@ fn tcp_goes_on_over_kills(card: Card) {
                 _ => "virtio-net",
             };
             let args = lab.run_args_of(model, "n0", "tap:t0");
-            launch.args(args).arg("--keeper")
+            launch.args(args).args(["--keeper", "--doorbell", doorbell])
         }
         _ => launch.args(lab.run_args("n0", "tap:t0")).arg("--keeper"),
     };
@@ -129,29 +129,35 @@ fn tcp_goes_on_over_kills(card: Card) {
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
 fn long_a_guests_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(Card::E1000);
+    tcp_goes_on_over_kills(Card::E1000, "trap");
 }
 
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
 fn long_the_stock_igb_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(Card::Igb);
+    tcp_goes_on_over_kills(Card::Igb, "trap");
+}
+
+#[test]
+#[ignore = "long: a guest's TCP over many kills"]
+fn long_its_tcp_by_doorbell_pages_goes_on_whenever_the_worker_is_killed() {
+    tcp_goes_on_over_kills(Card::Igb, "page");
 }
 
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
 fn long_the_stock_vf_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(Card::IgbVf);
+    tcp_goes_on_over_kills(Card::IgbVf, "trap");
 }
 
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
 fn long_the_stock_r8169_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(Card::R8169);
+    tcp_goes_on_over_kills(Card::R8169, "trap");
 }
 
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
 fn long_the_stock_virtio_net_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
-    tcp_goes_on_over_kills(Card::Virtio);
+    tcp_goes_on_over_kills(Card::Virtio, "trap");
 }

@@ -232,7 +232,7 @@ fn work(mut stations: Vec<Station>, plan: &Plan, phase: &AtomicU32) -> Result<Ve
         } else if idle < YIELDS || wait.is_some_and(|ns| (1..100_000).contains(&ns)) {
             std::thread::yield_now();
         } else {
-            // Also where a frame is due for which the NIC has no room: who is to make it may need this processor.
+            // Also where the NIC has no room for a frame that is due: the daemon may need this processor.
             std::thread::sleep(Duration::from_micros(50));
         }
     }
