@@ -6,6 +6,7 @@ mod handed;
 mod inlets;
 mod leaving;
 mod looking;
+mod making;
 mod member;
 mod moves;
 mod switch;
@@ -157,32 +158,6 @@ impl Host {
             (host.all_finished)();
         }
         Ok(host)
-    }
-
-    fn make_all(&mut self, config: &HostConfig) -> Result<(), Error> {
-        for switch in &config.switches {
-            self.add_switch(switch)?;
-        }
-        for chip in &config.chips {
-            self.add_chip(chip)?;
-        }
-        // A guest's PF before its VFs: one that goes on without it would be told that it is in reset.
-        let (pfs, others): (Vec<_>, Vec<_>) =
-            config.nics.iter().partition(|nic| nic.rules.is_some());
-        for nic in pfs.into_iter().chain(others) {
-            if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
-                // There is no answer for a driver of a ring that says "I am not here".
-                tracing::error!(nic = %nic.name, "not served: the worker died twice while serving it");
-                continue;
-            }
-            if let Some(gone) = self.has_gone(&nic.name) {
-                tracing::error!("{gone}");
-                continue;
-            }
-            self.add_nic(nic)?;
-        }
-        self.make_moved();
-        Ok(())
     }
 
     /// Makes a switch with its ports.

@@ -324,6 +324,48 @@ fn long_drivers_that_begin_while_workers_die_and_stop_go_on() {
     begins(1000);
 }
 
+/// A part of the host that cannot be made again costs nobody else's NIC.
+#[test]
+fn what_cannot_be_made_again_after_a_crash_is_missing_and_the_rest_goes_on() {
+    let dir = scratch().unwrap();
+    let gone = dir.path().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let sockets = ["a", "b"].map(|name| dir.path().join(name));
+    let nic = |n: usize, more: &str| {
+        format!(
+            "[[nic]]\nname = \"n{n}\"\nsocket-path = {:?}\nport = \"switch:lan\"\n{more}",
+            sockets[n]
+        )
+    };
+    let toml = format!(
+        "keeper = true\n[[switch]]\nname = \"lan\"\nports = [\"stream:listen={}\"]\n{}{}",
+        gone.join("port").display(),
+        nic(0, ""),
+        nic(1, &format!("capture = {:?}\n", gone.join("frames.pcapng")))
+    );
+    let file = dir.path().join("host.toml");
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().arg("serve").arg(&file);
+    let mut daemon = launch.start().unwrap();
+    let mut clients = sockets
+        .each_ref()
+        .map(|socket| Client::connect(socket).unwrap());
+    for client in &mut clients {
+        client.write_u32(0, 0x38, 0x88b5).unwrap();
+    }
+    std::fs::remove_dir_all(&gone).unwrap();
+    let lines = daemon.log_position();
+    kill(&mut daemon);
+    let [mut goes_on, mut ends] = clients;
+    assert_eq!(goes_on.read_u32(0, 0x38).unwrap(), 0x88b5);
+    assert!(ends.read_u32(0, 0x38).is_err());
+    let log = daemon.log();
+    let said = log.lines().skip(lines);
+    let missing = said.filter(|line| line.contains("the host goes on without it"));
+    assert_eq!(missing.count(), 2, "{log}");
+    assert!(daemon.stop().unwrap().success());
+}
+
 /// A client whose NIC outlives its worker: registers are as they were, and nothing piles up.
 #[test]
 fn nothing_is_left_behind_by_many_deaths() {

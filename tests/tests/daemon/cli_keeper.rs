@@ -20,11 +20,9 @@ fn kept(socket: &Path) -> Daemon {
 
 /// The first part of a REGION_WRITE that is longer than what is kept of a message: its connection ends with the worker.
 fn say_half(client: &mut Client) {
-    let header = [1 | 10 << 16, 65_568, 0, 0_u32]
-        .map(u32::to_ne_bytes)
-        .concat();
-    client.send_raw(&header, &[]).unwrap();
-    client.send_raw(&[0; 40_000], &[]).unwrap();
+    let header = [1 | 10 << 16, 262_176, 0, 0_u32].map(u32::to_ne_bytes);
+    let first = [header.as_flattened(), &[0; 100_000]].concat();
+    client.send_raw(&first, &[]).unwrap();
 }
 
 /// A register.

@@ -187,7 +187,11 @@ proptest! {
             }
         } else {
             frame::expand(&one, Caps::NONE, &mut want).expect("possible");
-            let want: Vec<_> = want.iter().map(|frame| frame.to_vec()).collect();
+            let mut want: Vec<_> = want.iter().map(|frame| frame.to_vec()).collect();
+            if segments == 1 {
+                // The chip fills it up; what is cut of a large packet is the switch's.
+                want.iter_mut().for_each(|frame| frame.resize(frame.len().max(60), 0));
+            }
             let got: Vec<_> = got.into_iter().map(|(mut bytes, notes)| {
                 if let Some(csum) = notes.csum {
                     // A sink that computes sums was given the seed.
