@@ -77,7 +77,7 @@ pub struct Receiver<H> {
     /// Descriptors, each with the start in `buf` of the message it belongs to. A message that came
     /// in pieces may still be waiting for its end when the next one's descriptors arrive.
     fds: Vec<(usize, OwnedFd)>,
-    /// The starts of messages that lack descriptors. Two at most: what is whole is taken before more is read.
+    /// The starts of messages that lack descriptors, each once. Two at most: what is whole is taken before more is read.
     truncated: Vec<usize>,
     /// Calls to `recvmsg`.
     pub calls: u64,
@@ -155,9 +155,7 @@ impl<H: Framed> Receiver<H> {
                 self.note_fds(fds);
             }
         }
-        if flags.contains(ReturnFlags::CTRUNC) {
-            self.truncated.push(self.last_message());
-        }
+        self.note_truncated(flags.contains(ReturnFlags::CTRUNC));
         Ok(Filled::Data)
     }
 
@@ -172,9 +170,7 @@ impl<H: Framed> Receiver<H> {
         self.end += bytes.len();
         self.bytes += bytes.len() as u64;
         self.note_fds(fds);
-        if truncated {
-            self.truncated.push(self.last_message());
-        }
+        self.note_truncated(truncated);
     }
 
     /// Descriptors that came with the last bytes.
@@ -189,6 +185,14 @@ impl<H: Framed> Receiver<H> {
                 self.surplus_fds += 1;
                 self.deferred_closer.bury(fd);
             }
+        }
+    }
+
+    /// Whether there were more with the last bytes. A message may come in many pieces, each of which brought some.
+    fn note_truncated(&mut self, truncated: bool) {
+        let owner = self.last_message();
+        if truncated && self.truncated.last() != Some(&owner) {
+            self.truncated.push(owner);
         }
     }
 
@@ -484,6 +488,47 @@ impl Sender {
                 with.end -= self.sent;
             }
             self.sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The length of a message, its own four bytes included.
+    #[derive(Clone, Copy)]
+    struct Length(u32);
+
+    impl Framed for Length {
+        const LEN: usize = 4;
+        type Bytes = [u8; 4];
+        fn read(bytes: &[u8]) -> Option<Self> {
+            Some(Length(u32::from_ne_bytes(*bytes.first_chunk()?)))
+        }
+        fn message_len(&self) -> usize {
+            self.0 as usize
+        }
+        fn bytes(&self) -> [u8; 4] {
+            self.0.to_ne_bytes()
+        }
+    }
+
+    #[test]
+    fn a_message_in_pieces_lacks_descriptors_once() {
+        let mut rx = Receiver::<Length>::new(64, DeferredCloser::default());
+        let mut fds = Vec::new();
+        let message = [&32_u32.to_ne_bytes()[..], &[0; 28]].concat();
+        for round in 0..2000 {
+            let lacks = round % 2 == 0;
+            for piece in message.chunks(3) {
+                assert!(rx.next(&mut fds).is_ok_and(|next| next.is_none()));
+                rx.accept(piece, std::iter::empty(), lacks);
+            }
+            assert_eq!(rx.lacks_descriptors(), lacks);
+            let next = rx.next(&mut fds).expect("a size").expect("whole");
+            assert_eq!((next.truncated, next.payload.len()), (lacks, 28));
+            assert!(!rx.lacks_descriptors());
         }
     }
 }

@@ -75,6 +75,20 @@ struct Board {
     moves: Moves,
 }
 
+impl Board {
+    /// What its chip knows of it and no other process does.
+    fn granted(&self) -> Option<Vec<u8>> {
+        self.granted.as_ref()?.granted()
+    }
+
+    /// It is about to go on as what the chip of the process before knew this of.
+    fn regrant(&self, granted: Option<&[u8]>) {
+        if let (Some(chip), Some(granted)) = (&self.granted, granted) {
+            chip.resume(granted);
+        }
+    }
+}
+
 impl VfioDoor {
     pub fn new(
         mut server: Server,
@@ -227,9 +241,8 @@ impl Door for VfioDoor {
             nvm.put(image);
         }
         let state = self.board.control.save(&self.board.engine.env);
-        let granted = self.board.granted.as_ref().and_then(|chip| chip.granted());
         Some(Left {
-            granted,
+            granted: self.board.granted(),
             ..Left::new(client, state)
         })
     }
@@ -238,9 +251,7 @@ impl Door for VfioDoor {
         let board = &mut self.board;
         let taken = self.server.take_over(board, arrived.client);
         taken.map_err(|error| error.to_string())?;
-        if let (Some(chip), Some(granted)) = (&board.granted, &arrived.left.granted) {
-            chip.resume(granted);
-        }
+        board.regrant(arrived.left.granted.as_deref());
         let loaded = board.control.load(&board.engine.env, &arrived.left.state);
         loaded.map_err(|error| {
             self.server.end_client(board, "its NIC cannot go on");
@@ -267,9 +278,7 @@ impl Door for VfioDoor {
         let load = |board: &mut Board| {
             let saved = Saved::of(&left.device).ok_or("it is cut off")?;
             board.link = saved.cable;
-            if let (Some(chip), Some(granted)) = (&board.granted, saved.granted) {
-                chip.resume(granted);
-            }
+            board.regrant(saved.granted);
             let env = &board.engine.env;
             let age = env.clock.now().saturating_sub(saved.at);
             let loaded = board.control.recover(env, (saved.model, age), words);
@@ -451,7 +460,7 @@ impl Device for Board {
 
     fn state(&mut self) -> Option<Vec<u8>> {
         let env = &self.engine.env;
-        let granted = self.granted.as_ref().and_then(|chip| chip.granted());
+        let granted = self.granted();
         let saved = Saved {
             cable: self.link,
             at: env.clock.now(),

@@ -6,7 +6,7 @@ use hypernic_tests::{Daemon, Launch, scratch};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use vfio_user::{Client, ClientError, EventFd, SharedMem};
 
-/// Lets a process have no more descriptors than it has, while something is done.
+/// Keeps a process from opening descriptors while something is done.
 fn without_descriptors<T>(process: Pid, work: impl FnOnce() -> T) -> T {
     let none = Rlimit {
         // Those that are open stay; one call waits for that many at most.
@@ -29,7 +29,7 @@ fn emfile<T>(result: Result<T, ClientError>) -> bool {
     matches!(result, Err(ClientError::Refused { errno, .. }) if errno == emfile)
 }
 
-/// The first NIC's socket.
+/// A daemon with one NIC, and that NIC's socket.
 fn one(dir: &tempfile::TempDir, words: &[&str]) -> (Daemon, std::path::PathBuf) {
     let socket = dir.path().join("nic");
     let launch = Launch::new()

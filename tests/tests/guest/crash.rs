@@ -140,7 +140,7 @@ fn long_the_stock_igb_drivers_tcp_goes_on_whenever_the_worker_is_killed() {
 
 #[test]
 #[ignore = "long: a guest's TCP over many kills"]
-fn long_its_tcp_by_doorbell_pages_goes_on_whenever_the_worker_is_killed() {
+fn long_the_stock_igb_drivers_tcp_by_doorbell_pages_goes_on_over_kills() {
     tcp_goes_on_over_kills(Card::Igb, "page");
 }
 

@@ -37,9 +37,8 @@ const MSS: u16 = 500;
 const SLOT: u64 = 0x1000;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-/// The CSB, and what is not in it.
+/// The CSB.
 const PAGE: u64 = RAM + 0x7_0000;
-const NEVER: u32 = u32::MAX;
 
 const EOP: u64 = 1 << 24;
 const RS: u64 = 8 << 24;
@@ -49,22 +48,15 @@ const TXSM: u64 = 2 << 40;
 const TSE: u64 = 4 << 24;
 
 /// As one on its own, whose link is there at once.
-fn nic(mac: [u8; 6]) -> Nic {
+fn nic(mac: [u8; 6], csb: bool) -> Nic {
     let mut config = Config::new(mac);
     config.negotiation = std::time::Duration::ZERO;
+    config.csb = csb;
     new(config)
 }
 
-/// The same with a CSB.
-fn polled(mac: [u8; 6]) -> Nic {
-    let mut config = Config::new(mac);
-    config.negotiation = std::time::Duration::ZERO;
-    config.csb = true;
-    new(config)
-}
-
-const MAKE: [fn() -> Nic; 2] = [|| nic(MACS[0]), || nic(MACS[1])];
-const MAKE_POLLED: [fn() -> Nic; 2] = [|| polled(MACS[0]), || polled(MACS[1])];
+const MAKE: [fn() -> Nic; 2] = [|| nic(MACS[0], false), || nic(MACS[1], false)];
+const MAKE_WITH_CSB: [fn() -> Nic; 2] = [|| nic(MACS[0], true), || nic(MACS[1], true)];
 
 /// A NIC whose guest has written these registers.
 fn life(make: fn() -> Nic, registers: &[(u64, u32)]) -> Life {
@@ -89,7 +81,7 @@ enum Kind {
     /// Some are large, and the chip or the switch cuts them.
     Large,
     /// Every third is reported, but the guest looks at its CSB.
-    Polled,
+    Csb,
 }
 
 /// A word of the CSB.
@@ -149,7 +141,7 @@ impl Sender {
                 bytes = numbered(MACS[1], n, 1500 + 10 * n as usize, MSS);
             }
             side.put_bytes(buffer, &bytes);
-            let reported = !matches!(kind, Kind::Seldom | Kind::Polled) || n.is_multiple_of(3);
+            let reported = !matches!(kind, Kind::Seldom | Kind::Csb) || n.is_multiple_of(3);
             let rs = if reported { RS } else { 0 };
             let len = bytes.len() as u64;
             let descs = match kind {
@@ -197,7 +189,7 @@ impl Sender {
 
     /// Takes back what is done.
     fn reclaim(&mut self, side: &Life) {
-        if self.kind == Kind::Polled {
+        if self.kind == Kind::Csb {
             let head = word(side, at::HOST_TDH);
             assert!(head < RING, "the CSB says {head}");
             let clean = (self.tail + RING - self.used) % RING;
@@ -278,14 +270,14 @@ impl Host {
             (0x100, 2 | 1 << 26),
         ];
         let sides = match kind {
-            Kind::Polled => {
-                let csb = [(0x2834, 0), (0x2830, PAGE as u32)];
-                let sides = [life(MAKE_POLLED[0], &[]), life(MAKE_POLLED[1], &[])];
+            Kind::Csb => {
+                let csb = [(csb::CSBAH.into(), 0), (csb::CSBAL.into(), PAGE as u32)];
+                let sides = [life(MAKE_WITH_CSB[0], &[]), life(MAKE_WITH_CSB[1], &[])];
                 let mut sides = sides.into_iter().zip([&tx[..], &rx[..]]);
                 [(); 2].map(|()| {
                     let (mut side, ring) = sides.next().expect("two");
                     put_word(&side, at::HOST_NEED_TXKICK, 1);
-                    put_word(&side, at::HOST_RXKICK_AT, NEVER);
+                    put_word(&side, at::HOST_RXKICK_AT, csb::NONE);
                     put_word(&side, at::GUEST_RDT, RING - 1);
                     put_word(&side, at::GUEST_CSB_ON, 1);
                     for (at, value) in csb.iter().chain(ring) {
@@ -330,7 +322,7 @@ impl Host {
     }
 
     fn say(&mut self) {
-        if self.sender.kind == Kind::Polled {
+        if self.sender.kind == Kind::Csb {
             return self.tell();
         }
         self.sides[1].write(0x2818, &self.receiver.tail.to_le_bytes());
@@ -343,7 +335,7 @@ impl Host {
         let (old, new) = (word(b, at::GUEST_RDT), self.receiver.tail);
         put_word(b, at::GUEST_RDT, new);
         if csb::passes(old, new, word(b, at::HOST_RXKICK_AT), RING) {
-            put_word(b, at::HOST_RXKICK_AT, NEVER);
+            put_word(b, at::HOST_RXKICK_AT, csb::NONE);
             b.write(0x2818, &new.to_le_bytes());
         }
         put_word(a, at::GUEST_TDT, self.sender.tail);
@@ -378,7 +370,7 @@ impl Host {
         };
         let open = |word: u64| word >> 63 != 0;
         let [a, b] = &self.sides;
-        if self.sender.kind == Kind::Polled && some() {
+        if self.sender.kind == Kind::Csb && some() {
             // It was not told of all that is sent.
             let clean = (self.sender.tail + RING - self.sender.used) % RING;
             put_word(a, at::HOST_TDH, clean);
@@ -457,7 +449,7 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
             // The guests go on while nobody serves.
             let from = host.sender.next;
             host.guests(5.min(FIRST - posted - (from - before)));
-            if kind == Kind::Polled {
+            if kind == Kind::Csb {
                 put_word(&host.sides[0], at::GUEST_TDT, host.sender.tail);
             }
             while_dead = from..host.sender.next;
@@ -480,13 +472,13 @@ fn run(kind: Kind, steps: u64, again: u64, torn: u64) -> (Vec<Vec<u8>>, u64, boo
         .sender
         .under_way
         .iter()
-        .filter(|(_, rs, _)| *rs || kind == Kind::Polled)
+        .filter(|(_, rs, _)| *rs || kind == Kind::Csb)
         .collect();
     assert!(left.is_empty(), "the sender waits for ever: {left:?}");
     assert_eq!(posted, ALL, "all was posted");
     let number = |bytes: &Vec<u8>| u32::from_be_bytes(*bytes[14..].first_chunk().expect("four"));
     let came: Vec<_> = host.receiver.got.iter().map(number).collect();
-    if kind == Kind::Polled {
+    if kind == Kind::Csb {
         // What the NIC was told while nobody served was not sent by who died.
         assert!(
             while_dead.clone().all(|n| came.contains(&n)),
@@ -560,7 +552,7 @@ fn large_packets_are_cut_once_wherever_the_process_dies() {
 
 #[test]
 fn guests_with_a_csb_go_on_wherever_the_process_dies() {
-    wherever_it_dies(Kind::Polled);
+    wherever_it_dies(Kind::Csb);
 }
 
 /// The words are another process's, which may have gone mad.

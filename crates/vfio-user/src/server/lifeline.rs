@@ -23,6 +23,15 @@ impl Drop for Server {
     }
 }
 
+impl Connection {
+    /// Takes what has arrived.
+    fn accept(&mut self, lifeline: &mut dyn Lifeline) {
+        let fds = lifeline.take_descriptors().into_iter();
+        let truncated = lifeline.lacks_descriptors();
+        self.rx.accept(lifeline.arrival(), fds, truncated);
+    }
+}
+
 impl Server {
     /// Serves clients from now on so that another process can go on with them, should this one die.
     pub fn hold_on(&mut self, lifeline: Box<dyn Lifeline>) {
@@ -61,9 +70,7 @@ impl Server {
         };
         let filled = lifeline.receive(connection.socket.as_fd())?;
         if filled == Filled::Data {
-            let (fds, truncated) = (lifeline.take_descriptors(), lifeline.lacks_descriptors());
-            let fds = fds.into_iter();
-            connection.rx.accept(lifeline.arrival(), fds, truncated);
+            connection.accept(&mut **lifeline);
         }
         Ok(filled)
     }
@@ -219,9 +226,7 @@ impl Server {
         if let (Some(lifeline), Some(connection)) = (&mut self.lifeline, &mut self.connection)
             && !lifeline.arrival().is_empty()
         {
-            let (fds, truncated) = (lifeline.take_descriptors(), lifeline.lacks_descriptors());
-            let fds = fds.into_iter();
-            connection.rx.accept(lifeline.arrival(), fds, truncated);
+            connection.accept(&mut **lifeline);
         }
         // And once from the socket: what buffers the guest has given meanwhile is best known before frames come.
         self.serve(device, usize::MAX, true);

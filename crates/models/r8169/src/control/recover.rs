@@ -37,9 +37,9 @@ impl Registers {
         };
         let view = env.memory.view();
         let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
-        let next = kept::finish(&words, &view, base).ok_or_else(|| none("kept.rx", kept::RX))?;
-        chip.rx.settle().next = next;
-        let received = next;
+        let received = kept::finish(&words, &view, base);
+        let received = received.ok_or_else(|| none("kept.rx", kept::RX))?;
+        chip.rx.settle().next = received;
         let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
         let sent = kept::pass_over(&words, (&view, base), chip.variant);
         let (next, lost) = sent.ok_or_else(|| none("kept.tx", kept::TX))?;
