@@ -11,6 +11,7 @@ use registry::{MODELS, Model};
 
 use crate::client::bug::ReportCommand;
 use crate::client::capture::CaptureCommand;
+use crate::client::cell::CellCommand;
 use crate::client::chip::ChipCommand;
 use crate::client::config::ConfigCommand;
 use crate::client::inside::{FdbCommand, IrqCommand, MemCommand};
@@ -82,6 +83,9 @@ pub enum Command {
         /// What the daemon gives up once it runs: as the file's word `sandbox`, which it replaces.
         #[arg(long, value_name = "MODE", value_parser = str::parse::<Mode>)]
         sandbox: Option<Mode>,
+        /// Serve what the file gives to this cell. The keeper of the main one says so.
+        #[arg(long, hide = true, conflicts_with = "check")]
+        cell: Option<String>,
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
@@ -89,6 +93,8 @@ pub enum Command {
     Chip(Box<ChipCommand>),
     /// Add switches to a running daemon, remove and list them.
     Switch(SwitchCommand),
+    /// List the processes that serve NICs.
+    Cell(CellCommand),
     /// Open ports on the switches of a running daemon, close and list them.
     Port(PortCommand),
     /// Print what runs as a configuration file, and have a running daemon be what a file says.
@@ -163,6 +169,7 @@ impl Command {
                 check,
                 keeper,
                 sandbox,
+                cell,
             } => {
                 let host = match HostConfig::load(&file) {
                     Ok(host) => host,
@@ -170,7 +177,15 @@ impl Command {
                     Err(error) if keeper::goes_on() => HostConfig::that_ran(&file, &error),
                     Err(error) => return Err(error),
                 };
-                let host = host.with_said(Said { keeper, sandbox });
+                let mut host = host.with_said(Said {
+                    keeper,
+                    sandbox,
+                    cell,
+                });
+                if host.own_cell().is_some() {
+                    // It was given a copy of what the file says.
+                    (host.file, host.keeper) = (None, true);
+                }
                 Ok(Job::Serve(Box::new(host), check))
             }
             other => Ok(Job::Other(other)),
@@ -394,6 +409,8 @@ impl Run {
             host.nics.push(NicConfig {
                 name: format!("n{i}"),
                 tenant: format!("n{i}"),
+                cell: None,
+                stays: false,
                 model: self.model,
                 transport: self.transport,
                 socket,

@@ -2,6 +2,7 @@
 
 pub mod bug;
 pub mod capture;
+pub mod cell;
 pub mod chip;
 pub mod config;
 mod exposition;

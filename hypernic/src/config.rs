@@ -2,6 +2,7 @@
 
 mod access;
 mod beside;
+pub mod cells;
 mod check;
 pub(crate) mod edit;
 mod plan;
@@ -19,6 +20,7 @@ use std::path::Path;
 use registry::{MODELS, Models};
 
 pub use self::access::{Access, Peer};
+pub use self::cells::{CellLink, CellsOf};
 pub use self::plan::{Plan, Step};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};

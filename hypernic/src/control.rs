@@ -4,6 +4,7 @@
 //! what it asks for, never for itself, and never a NIC. Users have roles, by the identity that the kernel reports; who
 //! has none is refused.
 
+mod cells;
 mod changes;
 mod chips;
 pub(crate) mod config;

@@ -1,6 +1,7 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod apply;
+mod cells;
 mod change;
 mod handed;
 mod inlets;
@@ -26,7 +27,9 @@ use port::{InletThread, Port};
 use registry::Function;
 use vfio_user::{DeviceDescription, Listener, Server};
 
+use self::cells::Far;
 use self::inlets::inlet;
+pub use self::looking::NicState;
 use self::member::{ChipMember, port_error};
 use self::switch::RunningSwitch;
 pub use self::trial::Trial;
@@ -73,6 +76,8 @@ pub struct Host {
     left: AllLeft,
     /// NICs that move to other hosts and from them.
     moves: Moves,
+    /// What other processes serve.
+    far: Far,
 }
 
 /// NICs and tenants that a host with a control socket is prepared for at least.
@@ -121,7 +126,7 @@ impl Host {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         // With a control socket, more may come.
         let room = if config.control.is_some() { ROOM } else { 0 };
-        let moves = Moves::read(config.control.as_deref()).map_err(Error::Host)?;
+        let moves = Moves::read(config.own_control().as_deref()).map_err(Error::Host)?;
         let mut host = Host {
             workers: Workers::start(config.workers, &clock)?,
             clock,
@@ -140,9 +145,10 @@ impl Host {
             gate: Some(Arc::default()),
             left,
             moves,
+            far: Far::default(),
         };
         host.adopt_handed(config);
-        let made = host.make_all(config);
+        let made = host.make_all(config).and_then(|()| host.settle());
         host.remember_seen();
         // Also if not all could be made: what waits there ends then.
         if let Some(gate) = host.gate.take() {
@@ -165,7 +171,9 @@ impl Host {
     /// # Errors
     /// A port that cannot be opened, with its cure.
     pub fn add_switch(&mut self, config: &SwitchConfig) -> Result<(), Error> {
-        let running = RunningSwitch::start(config, Arc::clone(&self.clock), self.gate.as_ref())?;
+        let opens = self.head.own_cell().is_none();
+        let clock = Arc::clone(&self.clock);
+        let running = RunningSwitch::start(config, clock, self.gate.as_ref(), opens)?;
         self.switches.insert(config.name.clone(), running);
         Ok(())
     }
@@ -196,6 +204,10 @@ impl Host {
     /// # Errors
     /// A port that cannot be had, with its cure.
     pub fn add_chip(&mut self, config: &ChipConfig) -> Result<(), Error> {
+        if self.head.own_cell().is_some() {
+            self.far.chips.insert(config.name.clone(), config.clone());
+            return Ok(());
+        }
         let outer = match &config.port {
             PortSpec::Switch(name) => self.switches.get(name).map(|running| &running.switch),
             _ => None,
@@ -211,6 +223,9 @@ impl Host {
     /// # Errors
     /// A socket, port or capture file that cannot be had, with its cure.
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+        if !self.head.is_own(config) {
+            return self.add_far_nic(config);
+        }
         let moved = self.moved_in(&config.name);
         let held = moved.as_ref().is_some_and(|one| one.holds());
         let went_on = self.make_nic(config, held)?;
@@ -469,6 +484,9 @@ impl Host {
     /// Stops a NIC and takes it off its wire; others notice nothing. `false` when there is none
     /// of that name.
     pub fn remove_nic(&mut self, name: &str) -> bool {
+        if self.far.nics.remove(name).is_some() {
+            return true;
+        }
         let Some(attached) = self.nics.remove(name) else {
             return false;
         };
@@ -509,6 +527,9 @@ impl Host {
         };
         if self.nics.values().any(used) {
             return false;
+        }
+        if self.far.chips.remove(name).is_some() {
+            return true;
         }
         let Some((chip, config)) = self.chips.remove(name) else {
             return false;

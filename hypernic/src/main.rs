@@ -17,7 +17,8 @@ use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
 use hypernic::{
-    complete, external, fds, hints, learned, report, sandbox, timeline, upgrade, user_networks,
+    cells, complete, external, fds, hints, learned, report, sandbox, timeline, upgrade,
+    user_networks,
 };
 use parking_lot::RwLock;
 use program::log;
@@ -38,7 +39,13 @@ fn main() -> ExitCode {
     if let Ok(Job::Serve(config, false)) = &job
         && config.keeper
     {
-        match keeper::start(keeper_options()) {
+        if config.own_cell().is_some()
+            && let Err(error) = cells::become_one()
+        {
+            eprintln!("hypernic: cannot be a cell: {error}");
+            return ExitCode::FAILURE;
+        }
+        match keeper::start(keeper_options(config)) {
             Ok(keeper::Role::Worker) => {}
             Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
             Err(error) => {
@@ -61,7 +68,8 @@ fn main() -> ExitCode {
     }
     // A sandbox would let it reach some of these sockets and not others.
     let manager = match &job {
-        Ok(Job::Serve(_, false)) => Manager::of_environment(),
+        // Of a cell it knows nothing.
+        Ok(Job::Serve(config, false)) if config.own_cell().is_none() => Manager::of_environment(),
         _ => Manager::default(),
     };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
@@ -85,8 +93,13 @@ fn main() -> ExitCode {
 }
 
 /// A test that kills workers in quick succession says that short lives are as good as long ones.
-fn keeper_options() -> keeper::Options {
-    let mut options = keeper::Options::default();
+fn keeper_options(config: &HostConfig) -> keeper::Options {
+    let is_cell = config.own_cell().is_some();
+    let mut options = keeper::Options {
+        cells: (!is_cell).then_some(cells::command as keeper::Start),
+        is_cell,
+        ..keeper::Options::default()
+    };
     let life = std::env::var("HYPERNIC_TEST_LIFE_MS").ok();
     if let Some(life) = life.and_then(|life| life.parse().ok()) {
         options.life = std::time::Duration::from_millis(life);
@@ -125,6 +138,7 @@ fn execute(
         Command::Nic(nic) => print(nic.execute(format)?),
         Command::Chip(chip) => print(chip.execute(format)?),
         Command::Switch(switch) => print(switch.execute(format)?),
+        Command::Cell(cell) => print(cell.execute(format)?),
         Command::Port(port) => print(port.execute(format)?),
         Command::Config(config) => print(config.execute(format)?),
         Command::Migrate(migrate) => print(migrate.execute(format)?),
@@ -177,14 +191,17 @@ fn serve(
         let _ = threads::apart(|| kill_process(getpid(), Signal::TERM));
     })?;
     let host = Arc::new(RwLock::new(host));
-    let control = match &config.control {
+    let control = match &config.own_control() {
         Some(path) => Some(Server::start(path, Arc::clone(&host))?),
         None => None,
     };
-    print(match format {
-        LogFormat::Human => hints::banner(config),
-        LogFormat::Json => format!("{}\n", hints::banner_json(config)),
-    });
+    cells::wait_for_all(&host);
+    if config.own_cell().is_none() {
+        print(match format {
+            LogFormat::Human => hints::banner(config),
+            LogFormat::Json => format!("{}\n", hints::banner_json(config)),
+        });
+    }
     if let Some(page) = keeper::current() {
         page.serving();
         if handed_over {
@@ -196,6 +213,10 @@ fn serve(
     }
     let noting = learned::begin(&host).map_err(|source| Error::Os {
         what: "cannot note what switches learn",
+        source,
+    })?;
+    let looking = cells::begin(&host).map_err(|source| Error::Os {
+        what: "cannot look at cells",
         source,
     })?;
     tracing::info!("sandbox {layers}");
@@ -242,7 +263,7 @@ fn serve(
         }
     }
     // It has the host now and then, and the end needs it alone.
-    drop(noting);
+    drop((noting, looking));
     if upgrades {
         manager.reloading();
         drop(control);

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use model::Clock;
 use port::Port;
+use port_ring::{Endpoint as RingEndpoint, RingConfig};
 use port_stream::{Endpoint, StreamConfig};
 use port_user::{Forward, Protocol, UserConfig};
 use port_vhost_user::{Endpoint as VhostEndpoint, VhostUserConfig};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
 use wire::MacAddr;
 
+use crate::config::cells::CellLink;
 use crate::config::{LinkLocal, NicConfig, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
@@ -51,6 +53,41 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         PortSpec::Null => Ok(port_null::open()),
         PortSpec::Loopback => port_loopback::open().map_err(|e| text(&e)),
         PortSpec::Switch(name) => Err(format!("\"{name}\" is a switch, not a port")),
+    }
+}
+
+/// Opens what joins a switch with the same switch in another cell.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_link(link: &CellLink, name: &str) -> Result<Port, String> {
+    let endpoint = match link.listens {
+        true => RingEndpoint::Listen(link.path.clone()),
+        false => RingEndpoint::Connect(link.path.clone()),
+    };
+    let port = port_ring::open(RingConfig::new(endpoint));
+    let port = port.map_err(|error| error.to_string())?;
+    Ok(Port {
+        name: name.to_owned(),
+        ..port
+    })
+}
+
+/// What comes from another cell may do at a switch. Its frames have been judged there by a process that is not trusted; so no
+/// station of this side, or of a third one, is believed to be there.
+pub(crate) fn of_link(link: &CellLink) -> PortConfig {
+    let stations = link.stations.iter().map(|mac| MacAddr(mac.0)).collect();
+    let (only, fixed) = match link.only {
+        true => (stations, Vec::new()),
+        false => (Vec::new(), stations),
+    };
+    PortConfig {
+        waits: true,
+        uplink: link.leads_out(),
+        mesh: true,
+        only,
+        fixed,
+        ..PortConfig::default()
     }
 }
 

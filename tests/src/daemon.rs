@@ -226,10 +226,11 @@ impl Daemon {
     pub fn worker(&self) -> Option<Pid> {
         let id = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-        // The other one that a process may have starts user networks; a zombie has no words.
+        // Others that a process may have start user networks, or are cells; a zombie has no words.
         let is_worker = |pid: &&str| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            !words.is_empty() && !words.starts_with(b"hypernic-user-networks")
+            let is_cell = words.split(|byte| *byte == 0).any(|word| word == b"--cell");
+            !words.is_empty() && !is_cell && !words.starts_with(b"hypernic-user-networks")
         };
         let first = children.split_whitespace().find(is_worker)?;
         first.parse().ok().and_then(Pid::from_raw)

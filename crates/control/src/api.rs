@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::idl::{Defined, comments};
 use crate::message::{Request, without_nulls};
+use crate::types::cell::*;
 use crate::types::chip::*;
 use crate::types::config::*;
 use crate::types::inside::*;
@@ -218,6 +219,12 @@ interfaces! {
         Owner "GetStates" UpgradeStates -> NicStates,
         /// Begins; the connections of the control socket end with this process.
         Owner "Begin" UpgradeBegin -> UpgradeBegun,
+    }
+
+    /// Processes of their own for some of the NICs. What is asked of the main one is asked of all.
+    "io.hypernic.Cell" [CellInfo] => {
+        /// Which there are.
+        Monitor "List" CellList -> Cells,
     }
 
     /// NICs that move to another host, in two steps: saved and loaded, then committed or aborted. The source decides, so it is asked

@@ -33,6 +33,7 @@ pub use message::{
     MAX_FDS, MAX_OWNERS_REQUEST, MAX_REPLY, MAX_REQUEST, Messages, Request, TooLong, refusal,
     reply, reply_written, without_nulls,
 };
+pub use types::cell::*;
 pub use types::chip::*;
 pub use types::config::*;
 pub use types::inside::*;

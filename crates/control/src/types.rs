@@ -1,5 +1,6 @@
 //! What goes over the socket.
 
+pub mod cell;
 pub mod chip;
 pub mod config;
 pub mod inside;
@@ -34,6 +35,8 @@ records! {
         mac: Option<String>,
         /// Whose it is.
         tenant: Option<String>,
+        /// The process that serves it: `main`, or one of its own by that name.
+        cell: Option<String>,
         /// A pcapng file of all its frames.
         capture: Option<String>,
         /// MiB of that file, at which a new one begins.

@@ -144,6 +144,8 @@ pub(crate) mod across {
         /// The handover of the last.
         pub(crate) handover: Option<RawFd>,
         pub(crate) kept: Vec<Kept>,
+        /// Cells that run: their keys, processes and names.
+        pub(crate) cells: Vec<(u64, i32, String)>,
     }
 
     impl Left {
@@ -154,6 +156,9 @@ pub(crate) mod across {
             }
             for Kept { key, fd, notes } in &self.kept {
                 text += &format!("kept {key} {fd} {} {}\n", notes[0], notes[1]);
+            }
+            for (key, pid, name) in &self.cells {
+                text += &format!("cell {key} {pid} {name}\n");
             }
             text
         }
@@ -174,6 +179,12 @@ pub(crate) mod across {
                         let notes = [number(), number()].map(|note| note.unwrap_or(0));
                         if let (Some(key), Some(fd)) = (key.filter(|key| *key != 0), fd) {
                             left.kept.push(Kept { key, fd, notes });
+                        }
+                    }
+                    Some("cell") => {
+                        let (key, pid) = (number(), fd(number()));
+                        if let (Some(key), Some(pid), Some(name)) = (key, pid, words.next()) {
+                            left.cells.push((key, pid, name.to_owned()));
                         }
                     }
                     _ => {}
@@ -256,9 +267,10 @@ mod tests {
                     notes: [0, u64::MAX],
                 },
             ],
+            cells: vec![(8, 1234, "tenant-a".into())],
         };
         assert_eq!(Left::parse(&left.lines()), left);
-        let odd = "life x\nkept 0 1 2 3\nkept 5\nfrom the future 7\nkept 4 -1 0 0\nkept 4 8\n";
+        let odd = "life x\nkept 0 1 2 3\nkept 5\nfrom the future 7\nkept 4 -1 0 0\nkept 4 8\ncell 5 x y\ncell 6 7\n";
         let kept = Kept {
             key: 4,
             fd: 8,

@@ -25,6 +25,7 @@
 //! `unsafe` lives in the module `sys`, beside one promise about a type in `shared`; each says what keeps it sound.
 #![deny(unsafe_code)]
 
+mod cells;
 mod deaths;
 pub mod exact;
 mod handover;
@@ -50,12 +51,14 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getppid, kill_process, waitid, waitpid,
 };
 
+pub use cells::{Start, cell, close_others, end_cell, end_other_cells};
 pub use handover::{Handover, file_of};
 pub use lines::{Home, end as end_lines, is_held, line};
 pub use nics::Nics;
 pub use shared::{Before, Gives, Shared, Thread, current, gives_to, note_fault};
 pub use turns::NicId;
 
+use crate::cells::Cells;
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
 use crate::exact::Link;
 use crate::handover::across::{self, Left, VARIABLE};
@@ -97,6 +100,10 @@ pub struct Options {
     pub links: usize,
     /// A life that was shorter did not help.
     pub life: Duration,
+    /// How cells are started, if there may be some.
+    pub cells: Option<Start>,
+    /// This process is a cell, and has inherited a mask of signals that was its parent's.
+    pub is_cell: bool,
 }
 
 impl Default for Options {
@@ -104,6 +111,8 @@ impl Default for Options {
         Self {
             links: 0,
             life: deaths::LIFE,
+            cells: None,
+            is_cell: false,
         }
     }
 }
@@ -131,8 +140,8 @@ pub fn start(options: Options) -> io::Result<Role> {
         .collect::<io::Result<_>>()?;
     let waited = [PASSED_ON.as_slice(), &[Signal::CHILD]].concat();
     let (signals, mut before) = Signals::block(&waited)?;
-    if left.is_some() {
-        // The keeper before has blocked them, for the time when nobody waited for them.
+    if left.is_some() || options.is_cell {
+        // The keeper before, or above, has blocked them, for the time when nobody waited for them.
         before.remove(&waited);
     }
     let mut keeper = Keeper {
@@ -143,6 +152,7 @@ pub fn start(options: Options) -> io::Result<Role> {
         stopping: None,
         handed_over: false,
         dead: None,
+        cells: Cells::new(options.cells, left.unwrap_or_default().cells.into_iter()),
     };
     let us = rustix::process::getpid();
     loop {
@@ -156,12 +166,13 @@ pub fn start(options: Options) -> io::Result<Role> {
         keeper.reap();
         if let Some(code) = keeper.attend(worker) {
             keeper.reap();
+            keeper.end_cells();
             return Ok(Role::Over(code));
         }
         let head = shared.handover_head().filter(|_| keeper.handed_over);
         if let Some(program) = head.and_then(|head| head.program) {
             keeper.reap();
-            let why = become_program(shared, &program);
+            let why = become_program(shared, &keeper.cells, &program);
             eprintln!(
                 "hypernic: cannot become {}: {why}; going on as before",
                 program.display()
@@ -215,8 +226,11 @@ fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<(
 }
 
 /// Has another program go on in the place of this one, with all that the worker has left. Returns if that cannot be started.
-fn become_program(shared: &Shared, program: &Path) -> io::Error {
-    let file = match handover::file_of("keeper", shared.left().lines().as_bytes()) {
+fn become_program(shared: &Shared, cells: &Cells, program: &Path) -> io::Error {
+    let mut left = shared.left();
+    let of = |(key, pid, name): (u64, i32, &str)| (key, pid, name.to_owned());
+    left.cells = cells.left().map(of).collect();
+    let file = match handover::file_of("keeper", left.lines().as_bytes()) {
         Ok(file) => file,
         Err(error) => return error,
     };
@@ -293,6 +307,7 @@ struct Keeper {
     handed_over: bool,
     /// The last worker, a zombie.
     dead: Option<Pid>,
+    cells: Cells,
 }
 
 impl Keeper {
@@ -345,6 +360,7 @@ impl Keeper {
             if let Some(came) = came.as_ref().filter(|c| c.number != Signal::CHILD.as_raw()) {
                 self.pass_on(worker, came);
             }
+            self.cells.look(self.shared, self.stopping.is_some());
             if let Some(end) = end_of(worker) {
                 self.dead = Some(worker);
                 let served = self.shared.has_served().then(|| born.elapsed());
@@ -392,6 +408,15 @@ impl Keeper {
         }
     }
 
+    /// There is no worker any more, and so there are no cells.
+    fn end_cells(&mut self) {
+        self.cells.look(self.shared, true);
+        while !self.cells.is_over() {
+            self.signals.wait(LOOK);
+            self.cells.look(self.shared, true);
+        }
+    }
+
     fn pass_on(&mut self, worker: Pid, came: &sys::Came) {
         let Some(signal) = PASSED_ON.into_iter().find(|s| s.as_raw() == came.number) else {
             return;
@@ -401,6 +426,9 @@ impl Keeper {
         } else if !self.shared.has_served() {
             // It could not say yet what it does with these, and they would end it; with what the one before has left.
             return;
+        }
+        if signal == Signal::USR1 {
+            self.cells.tell(signal);
         }
         // A terminal has sent it to the worker too, for whom a second one means "at once".
         if !came.from_terminal {
@@ -451,6 +479,7 @@ mod tests {
             stopping: None,
             handed_over: false,
             dead: None,
+            cells: Cells::new(None, std::iter::empty()),
         };
         let mut worker = Command::new("false").spawn().expect("a process");
         let pid = Pid::from_child(&worker);

@@ -403,6 +403,7 @@ impl Shared {
             life: self.life(),
             handover: self.handover_file(),
             kept: used.collect(),
+            cells: Vec::new(),
         }
     }
 

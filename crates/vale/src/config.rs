@@ -7,6 +7,8 @@ use eswitch::{Rate, Storm, VlanSet};
 use thiserror::Error;
 use wire::MacAddr;
 
+use crate::table::{Key, ONE_DOMAIN};
+
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
 
@@ -61,11 +63,17 @@ pub struct PortConfig {
     /// The addresses that frames may come from here, and from no other port. None: whatever
     /// address is seen is learned, which a driver that changes its address (bonding) needs.
     pub only: Vec<MacAddr>,
+    /// Stations that are here and nowhere else, as those of `only` are: always known, and no other port may send from them.
+    /// They do not limit what may be sent from here; `only` does, also for them.
+    pub fixed: Vec<MacAddr>,
     /// It leads out, to many, rather than to one guest.
     pub uplink: bool,
     /// It exchanges frames with uplinks only: all its frames go there, also those for a neighbour, and
     /// it receives from no other port. So a switch outside sees, and may refuse, all traffic between guests.
     pub private: bool,
+    /// It leads to another switch of a full mesh: no frame that came in by such a port leaves by such a port (split horizon,
+    /// RFC 4762 section 4.4), since each switch reaches every other one directly. So the mesh has no loop.
+    pub mesh: bool,
     /// The VLANs it is a member of; frames of others neither enter nor leave here. `None`: all.
     pub vlans: Option<VlanSet>,
     /// Most that may enter here. What is more waits with its sender, if that waits.
@@ -77,19 +85,29 @@ pub struct PortConfig {
 }
 
 impl Default for PortConfig {
-    /// 1024 addresses, waits, no guards.
+    /// 1024 addresses, none of them fixed, waits, no mesh, no guards.
     fn default() -> Self {
         PortConfig {
             max_macs: 1024,
             waits: true,
             only: Vec::new(),
+            fixed: Vec::new(),
             uplink: false,
             private: false,
+            mesh: false,
             vlans: None,
             rate_in: None,
             rate_out: None,
             storm: Storm::default(),
         }
+    }
+}
+
+impl PortConfig {
+    /// What the table fixes to the port.
+    pub(crate) fn fixed_keys(&self) -> Vec<Key> {
+        let all = self.only.iter().chain(&self.fixed);
+        all.map(|mac| Key::new(*mac, ONE_DOMAIN)).collect()
     }
 }
 

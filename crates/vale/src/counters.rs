@@ -69,6 +69,8 @@ counters! {
     drop_vlan,
     /// Frames that came in for a private port, which only an uplink may reach.
     drop_private,
+    /// Frames that came in from the mesh for a station that is in the mesh too.
+    drop_mesh,
     /// Flooded frames that came in beyond this port's storm limits.
     drop_storm,
     /// Frames that came in beyond this port's rate, and could not wait.

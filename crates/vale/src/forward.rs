@@ -39,6 +39,7 @@ enum Refusal {
     PortGone,
     Vlan,
     Private,
+    Mesh,
     Storm,
     NoPool,
     PoolOff,
@@ -89,7 +90,7 @@ struct Tally {
     broadcast: u64,
     table_full: u64,
     to_uplink: u64,
-    refused: [u64; 12],
+    refused: [u64; 13],
 }
 
 /// What one delivery needs, kept from batch to batch so that nothing is allocated. What the short ways need is first.
@@ -425,12 +426,7 @@ impl Scratch {
             self.spread.clear();
             self.spread.extend(all.filter(|p| {
                 let classified = &frames[usize::from(*p)];
-                let reached = match (classified.route, pools) {
-                    (Route::Uplinks, _) => to.uplink,
-                    (_, Some(pools)) => pools.gets(from, to, classified.dst.mac(), classified.vlan),
-                    _ => from.may_reach(to),
-                };
-                reached && to.is_member(classified.vlan) && classified.origin != Some(at)
+                classified.origin != Some(at) && classified.reaches(from, to, pools)
             }));
             merge(alone, &self.spread, &mut self.merged);
         } else {
@@ -540,6 +536,7 @@ impl Scratch {
         add(&counters.drop_port_gone, refused(Refusal::PortGone));
         add(&counters.drop_vlan, refused(Refusal::Vlan));
         add(&counters.drop_private, refused(Refusal::Private));
+        add(&counters.drop_mesh, refused(Refusal::Mesh));
         add(&counters.drop_storm, refused(Refusal::Storm));
         add(&counters.drop_no_pool, refused(Refusal::NoPool));
         add(&counters.drop_pool_off, refused(Refusal::PoolOff));

@@ -300,7 +300,7 @@ mod tests {
     use proptest::prelude::*;
     use wire::{MacAddr, Offload};
 
-    use crate::testing::{How, Lab, One, PORTS, Step};
+    use crate::testing::{How, Kind, Lab, One, PORTS, Step, kind};
 
     /// Frames of a port to stations of others, few of which are anything else; all are long enough for a mix.
     fn frames(from: usize) -> impl Strategy<Value = Vec<One>> {
@@ -338,8 +338,13 @@ mod tests {
     }
 
     /// Steps through a switch with mixes, and through one without.
-    fn compare(steps: &[Step], declines: bool, room: usize) -> Result<(), TestCaseError> {
-        let labs = [true, false].map(|direct| Lab::of(direct, declines));
+    fn compare(
+        steps: &[Step],
+        kind: Kind,
+        declines: bool,
+        room: usize,
+    ) -> Result<(), TestCaseError> {
+        let labs = [true, false].map(|direct| Lab::of(direct, declines, kind));
         for lab in &labs {
             for sink in &lab.sinks {
                 sink.left.store(room, Relaxed);
@@ -373,13 +378,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sorted_frames_arrive_as_others_do(steps in steps(60)) {
-            compare(&steps, false, 0)?;
+        fn sorted_frames_arrive_as_others_do(steps in steps(60), kind in kind()) {
+            compare(&steps, kind, false, 0)?;
         }
 
         #[test]
-        fn those_who_take_no_runs_get_theirs_too(steps in steps(2)) {
-            compare(&steps, true, 1 << 20)?;
+        fn those_who_take_no_runs_get_theirs_too(steps in steps(2), kind in kind()) {
+            compare(&steps, kind, true, 1 << 20)?;
         }
     }
 }

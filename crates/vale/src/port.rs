@@ -29,6 +29,7 @@ pub(crate) struct Port {
     pub(crate) waits: bool,
     pub(crate) uplink: bool,
     pub(crate) private: bool,
+    pub(crate) mesh: bool,
     pub(crate) sink: Arc<dyn Sink>,
     kept: Arc<Kept>,
     pub(crate) rate_out: Option<Arc<Meter>>,
@@ -121,6 +122,7 @@ impl Port {
             only: config.only.clone(),
             uplink: config.uplink,
             private: config.private,
+            mesh: config.mesh,
             vlans: config.vlans.clone(),
             rate_out,
             limits: Limits::of(config),
@@ -146,6 +148,7 @@ impl Port {
             only: config.only.clone(),
             uplink: self.uplink,
             private: config.private,
+            mesh: self.mesh,
             vlans: config.vlans.clone(),
             rate_out,
             limits,
@@ -186,6 +189,11 @@ impl Port {
     /// Whether frames from here may go to `to`, so far as one of the two is private.
     pub(crate) fn may_reach(&self, to: &Port) -> bool {
         (!self.private || to.uplink) && (!to.private || self.uplink)
+    }
+
+    /// Whether frames from here may not go to `to` because both lead into the mesh.
+    pub(crate) fn is_split_from(&self, to: &Port) -> bool {
+        self.mesh && to.mesh
     }
 
     /// Whether no more may leave here for now.

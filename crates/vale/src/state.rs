@@ -54,6 +54,8 @@ pub(crate) struct SwitchState {
     pub(crate) has_private: AtomicBool,
     /// There is a port that is not a member of every VLAN.
     pub(crate) has_vlans: AtomicBool,
+    /// There is one of these, or one that leads into a mesh.
+    pub(crate) has_guards: AtomicBool,
     pub(crate) witnesses: Witnesses,
 }
 
@@ -114,6 +116,8 @@ impl SwitchState {
     pub(crate) fn note_guards(&self, ports: &[Arc<Port>]) {
         let private = ports.iter().any(|port| port.private);
         let vlans = ports.iter().any(|port| port.vlans.is_some());
+        let guards = private || vlans || ports.iter().any(|port| port.mesh);
+        self.has_guards.store(guards, Ordering::Release);
         self.has_private.store(private, Ordering::Release);
         self.has_vlans.store(vlans, Ordering::Release);
     }
@@ -129,12 +133,12 @@ impl SwitchState {
 
     /// Some frames may not go to some ports.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.has_private() || self.has_vlans()
+        self.has_guards.load(Ordering::Acquire)
     }
 
-    /// Whether frames may take the short ways.
+    /// Whether frames may take the short ways. These know nothing of privacy and VLANs; they find no way through a mesh.
     pub(crate) fn is_direct(&self) -> bool {
-        self.direct && !self.is_guarded() && !self.witnesses.any()
+        self.direct && !self.has_private() && !self.has_vlans() && !self.witnesses.any()
     }
 
     pub(crate) fn has_vlans(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::forward::trace;
 use crate::port::{Port, slot};
 use crate::state::{Lookup, SwitchState};
 use crate::switch_port::SwitchPort;
-use crate::table::{Key, ONE_DOMAIN, Table};
+use crate::table::{Key, Table};
 use crate::witness::{Witness, Witnesses};
 
 /// A learning switch. Clones are the same switch.
@@ -68,6 +68,7 @@ impl Switch {
             armed: AtomicU64::new(Nanos::MAX),
             has_private: AtomicBool::new(false),
             has_vlans: AtomicBool::new(false),
+            has_guards: AtomicBool::new(false),
             witnesses: Witnesses::default(),
         };
         Switch {
@@ -82,7 +83,8 @@ impl Switch {
     }
 
     /// Adds a port. `to` takes what leaves the switch there; what enters is delivered into the port
-    /// returned. Switches may be joined by their ports, but never into a ring.
+    /// returned. Switches may be joined by their ports, but never into a ring. A full mesh of them is
+    /// none, if all its ports are [`PortConfig::mesh`].
     pub fn attach(
         &self,
         name: &str,
@@ -101,8 +103,8 @@ impl Switch {
         let port = Arc::new(Port::new(id, name.to_owned(), to, &config, state.now()));
         state.change_lookup(|lookup| {
             lookup.table.add_port(id, config.max_macs);
-            for only in &config.only {
-                lookup.table.fix(Key::new(*only, ONE_DOMAIN), id);
+            for key in config.fixed_keys() {
+                lookup.table.fix(key, id);
             }
             if let Some(pools) = &mut lookup.pools
                 && !config.uplink
@@ -153,11 +155,11 @@ impl Switch {
         true
     }
 
-    /// Changes what a port may do, from the next batch on: all of its configuration, but whether it is an uplink. Limits that
-    /// stay the same go on as they are. `false` when there is none of that name.
+    /// Changes what a port may do, from the next batch on: all of its configuration, but whether it is an uplink and whether
+    /// it is of a mesh. Limits that stay the same go on as they are. `false` when there is none of that name.
     ///
-    /// An address that is fixed no more stays known as if it were seen now. With other fixed addresses than before, what was
-    /// learned at the port is forgotten.
+    /// An address that is fixed no more stays known as if it were seen now, if the port may still send from it. What was
+    /// learned at the port is forgotten once it has addresses that are its only ones.
     pub fn set_port(&self, name: &str, config: &PortConfig) -> bool {
         let state = &self.state;
         let now = self.now();
@@ -167,18 +169,18 @@ impl Switch {
                 return false;
             };
             let port = ports[at].with(config, now);
-            let only: Vec<Key> = config
-                .only
-                .iter()
-                .map(|only| Key::new(*only, ONE_DOMAIN))
-                .collect();
+            let fixed = config.fixed_keys();
+            let is_free = config.only.is_empty();
             let mut list = Vec::clone(&ports);
             let id = port.id;
             list[at] = port;
             state.note_guards(&list);
             *ports = Arc::new(list);
             // Behind the list, so that who looks anew finds the new port there.
-            state.change_lookup(|lookup| lookup.table.set_port(id, config.max_macs, &only, now));
+            state.change_lookup(|lookup| {
+                let table = &mut lookup.table;
+                table.set_port(id, config.max_macs, (&fixed, is_free), now);
+            });
             ports.clone()
         };
         // Who waits for the old limits may have better ones.

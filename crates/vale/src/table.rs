@@ -1,6 +1,6 @@
 //! Which address was last seen on which port.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -96,15 +96,19 @@ impl Table {
         self.ports.insert(port, Quota { used: 0, max });
     }
 
-    /// A port may have so many addresses from now on, and these are fixed to it.
-    pub(crate) fn set_port(&mut self, port: PortId, max: usize, only: &[Key], now: Nanos) {
-        let fixed = self.entries.iter();
-        let fixed = fixed.filter(|(_, entry)| entry.fixed && entry.port == port);
-        let fixed: Vec<Key> = fixed.map(|(key, _)| *key).collect();
+    /// A port may have so many addresses from now on, and these are fixed to it. If it is free, it may have others too.
+    pub(crate) fn set_port(
+        &mut self,
+        port: PortId,
+        max: usize,
+        (fixed, is_free): (&[Key], bool),
+        now: Nanos,
+    ) {
+        let before = self.entries.iter();
+        let before = before.filter(|(_, entry)| entry.fixed && entry.port == port);
+        let before: Vec<Key> = before.map(|(key, _)| *key).collect();
         let used = self.ports.get(&port).map_or(0, |quota| quota.used);
-        let others = fixed.iter().any(|key| !only.contains(key))
-            || only.iter().any(|key| !fixed.contains(key));
-        if used > max || others && !only.is_empty() {
+        if used > max || !is_free {
             let learned = self.entries.iter();
             let learned = learned.filter(|(_, entry)| !entry.fixed && entry.port == port);
             let learned: Vec<Key> = learned.map(|(key, _)| *key).collect();
@@ -115,14 +119,15 @@ impl Table {
         if let Some(quota) = self.ports.get_mut(&port) {
             quota.max = max;
         }
-        for key in fixed.into_iter().filter(|key| !only.contains(key)) {
+        let stay: HashSet<Key> = fixed.iter().copied().collect();
+        for key in before.into_iter().filter(|key| !stay.contains(key)) {
             self.remove(key);
             // Frames for it still find their way.
-            if only.is_empty() && self.take_place(port) {
+            if is_free && self.take_place(port) {
                 self.put(key, port, now);
             }
         }
-        for key in only {
+        for key in fixed {
             self.fix(*key, port);
         }
     }
@@ -462,8 +467,28 @@ mod tests {
         assert_eq!(table.learn(key(1), 1, 0), Learn::New);
         table.check();
         // What is fixed to it comes back with its configuration.
-        table.set_port(0, 3, &[key(1)], 0);
+        table.set_port(0, 3, (&[key(1)], false), 0);
         assert_eq!(table.lookup(key(1), 0), Some(0));
+        table.check();
+    }
+
+    #[test]
+    fn what_is_fixed_no_more_stays_known_where_it_may_still_be() {
+        let mut table = Table::new(100, 1, 3);
+        table.add_port(0, 3);
+        table.fix(key(1), 0);
+        assert_eq!(table.learn(key(2), 0, 0), Learn::New);
+        // Another fixed address takes nothing away from a port that is free.
+        table.set_port(0, 3, (&[key(3)], true), 50);
+        let known = |table: &Table, now| [1, 2, 3].map(|n| table.lookup(key(n), now).is_some());
+        assert_eq!(known(&table, 99), [true; 3]);
+        assert_eq!(known(&table, 149), [true, false, true]);
+        table.check();
+        // One that is not keeps what is fixed alone.
+        table.set_port(0, 3, (&[key(3)], false), 60);
+        assert_eq!(known(&table, 60), [false, false, true]);
+        table.set_port(0, 3, (&[], false), 60);
+        assert_eq!(known(&table, 60), [false; 3]);
         table.check();
     }
 

@@ -58,6 +58,29 @@ impl Wake for Nobody {
 
 pub(crate) const PORTS: usize = 3;
 
+/// What its ports are like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kind {
+    /// Which of them lead into the mesh.
+    pub mesh: [bool; PORTS],
+    /// The station that is fixed to the first one.
+    pub fixed: Option<u64>,
+}
+
+pub(crate) fn kind() -> impl Strategy<Value = Kind> {
+    let fixed = proptest::option::of(0..4u64);
+    (any::<[bool; PORTS]>(), fixed).prop_map(|(mesh, fixed)| Kind { mesh, fixed })
+}
+
+/// The address of station `n`; 9 is everybody.
+fn station(n: u64) -> MacAddr {
+    MacAddr::from_u64(if n == 9 {
+        0xffff_ffff_ffff
+    } else {
+        0x0200_0000_0000 | n
+    })
+}
+
 pub(crate) struct Lab {
     pub switch: Switch,
     now: Arc<std::sync::atomic::AtomicU64>,
@@ -70,10 +93,10 @@ pub(crate) struct Lab {
 impl Lab {
     /// One whose last port takes no runs.
     pub(crate) fn new(direct: bool) -> Lab {
-        Lab::of(direct, true)
+        Lab::of(direct, true, Kind::default())
     }
 
-    pub(crate) fn of(direct: bool, declines: bool) -> Lab {
+    pub(crate) fn of(direct: bool, declines: bool, kind: Kind) -> Lab {
         let now = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let clock = now.clone();
         // So short that what is known ages under way.
@@ -101,7 +124,9 @@ impl Lab {
         let attach = |(at, sink): (usize, &Arc<Room>)| {
             let config = PortConfig {
                 waits: at != 2,
-                only: Vec::from_iter((at == 1).then(|| MacAddr::from_u64(0x0200_0000_0001))),
+                only: Vec::from_iter((at == 1).then(|| station(1))),
+                fixed: Vec::from_iter(kind.fixed.filter(|_| at == 0).map(station)),
+                mesh: kind.mesh[at],
                 ..PortConfig::default()
             };
             switch
@@ -123,13 +148,6 @@ impl Lab {
         self.sinks[step.room.0].left.fetch_add(step.room.1, Relaxed);
         let mut batch = Batch::new();
         for frame in &step.frames {
-            let station = |n: u64| {
-                MacAddr::from_u64(if n == 9 {
-                    0xffff_ffff_ffff
-                } else {
-                    0x0200_0000_0000 | n
-                })
-            };
             batch.push_bytes(station(frame.dst).as_bytes());
             batch.push_bytes(station(frame.src).as_bytes());
             batch.push_bytes(&vec![frame.dst as u8; frame.len]);

@@ -196,6 +196,9 @@ struct Add {
     /// Whose it is; its own name by default.
     #[arg(long)]
     tenant: Option<String>,
+    /// The process that serves it: `main`, or one of its own by that name.
+    #[arg(long, value_name = "NAME")]
+    cell: Option<String>,
     /// A pcapng file of all its frames.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -296,6 +299,7 @@ impl Add {
             transport: self.transport,
             mac: self.mac,
             tenant: self.tenant,
+            cell: self.cell,
             capture: self.capture.as_deref().map(whole),
             capture_mib: self.capture_mib,
             busy_poll_us: self.busy_poll_us,

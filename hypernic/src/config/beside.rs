@@ -35,6 +35,7 @@ impl HostConfig {
         let mut so_far = SoFar::of(self);
         let added = so_far.add_nic(raw, model, MODELS);
         let applied = added.and_then(|()| profile.apply(&mut so_far.host, &locks));
+        let applied = applied.and_then(|()| so_far.host.share_out());
         applied.map_err(|Fault(_, message)| message)?;
         so_far.host.nics.pop().ok_or_else(nothing)
     }

@@ -10,6 +10,7 @@ use registry::{Model, Models};
 use toml::Spanned;
 
 use super::access::Access;
+use super::cells::{MAIN, named};
 use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
@@ -92,6 +93,7 @@ impl RawHost {
         let (group, mode) = (self.socket_group.as_ref(), self.socket_mode.as_ref());
         so_far.host.sockets = socket_access(group, mode)?;
         so_far.host.control = self.control;
+        so_far.host.cells = self.cells;
         so_far.host.keeper = self.keeper;
         so_far.host.persist = self.control_persist;
         so_far.host.sandbox = SandboxConfig {
@@ -129,6 +131,7 @@ impl RawHost {
         }
         let locks = |nic: &str| locks.get(nic).copied().flatten();
         self.profile.apply(&mut so_far.host, &locks)?;
+        so_far.host.share_out()?;
         Ok(so_far.host)
     }
 }
@@ -247,6 +250,10 @@ impl SoFar {
         let transport = transport(&raw, model, models)?;
         let mut rules = None;
         if model.vfs.is_some() && raw.vf_word().is_some() {
+            if let Some(word) = raw.cell.as_ref().filter(|word| word.get_ref() != MAIN) {
+                let why = "the functions of a chip are in the main cell: leave cell out";
+                return Err(Fault::at(word, why.into()));
+            }
             let host = &mut self.host;
             let pf = expand(&raw, model, host, &mut self.nics, &mut self.taken)?;
             if pf == PfOwner::Daemon {
@@ -278,6 +285,8 @@ impl SoFar {
         let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
         self.host.nics.push(NicConfig {
             tenant: tenant(raw.tenant.as_ref(), &name)?,
+            cell: named(raw.cell.as_ref())?,
+            stays: false,
             name,
             model,
             socket,

@@ -196,6 +196,7 @@ impl Plan {
         for (word, same) in [
             ("workers", is.workers == wanted.workers),
             ("keeper", is.keeper == wanted.keeper),
+            ("cells", is.cells == wanted.cells),
             ("control", is.control == wanted.control),
             ("control-persist", is.persist == wanted.persist),
             (

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::cells::CellsOf;
 use super::types::{
     CAPTURE_MIB, Cable, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
     Profile, SocketSpec,
@@ -22,6 +23,7 @@ pub(super) struct RawHost {
     pub(super) keeper: bool,
     #[serde(default)]
     pub(super) profile: Profile,
+    pub(super) cells: Option<CellsOf>,
     pub(super) control: Option<PathBuf>,
     #[serde(default)]
     pub(super) control_monitor: Vec<Spanned<String>>,
@@ -62,6 +64,7 @@ pub(super) struct RawSwitch {
 pub(super) struct RawNic {
     pub(super) name: Spanned<String>,
     pub(super) tenant: Option<Spanned<String>>,
+    pub(super) cell: Option<Spanned<String>>,
     pub(super) model: Option<Spanned<String>>,
     pub(super) transport: Option<Spanned<Transport>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,

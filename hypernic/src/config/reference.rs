@@ -160,6 +160,12 @@ const HEAD: &[Word] = &[
         r#"`"multi-tenant"`: the guards are on by default, [several tenants](configuration.md#several-tenants)"#,
         r#"`"single-tenant"`"#,
     ),
+    word(
+        "cells",
+        r#""tenant""#,
+        r#"in which process NICs are served that have no `cell`: `"one"`, the main one; `"tenant"`, one for each tenant ([cells](cells.md))"#,
+        r#"`"one"`; `"tenant"` with `profile = "multi-tenant"` and `control`"#,
+    ),
 ];
 
 /// In a `[[switch]]`.
@@ -209,6 +215,12 @@ const NIC: &[Word] = &[
         r#""alice""#,
         "whose it is ([several tenants](configuration.md#several-tenants)); VFs inherit it, and `[[nic.vf]]` can override it",
         "its own name",
+    ),
+    word(
+        "cell",
+        r#""tenant-a""#,
+        r#"the process that serves it: one of its own by that name, or `"main"` ([cells](cells.md)); needs `control`"#,
+        "as `cells` says",
     ),
     word(
         "model",

@@ -9,6 +9,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 use wire::MacAddr;
 
+use super::cells::CellsOf;
 use super::types::{
     ChipConfig, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, NicConfig, PfOwner, Profile,
     SocketSpec,
@@ -81,6 +82,11 @@ impl HostConfig {
         }
         if self.profile == Profile::MultiTenant {
             line(&mut text, "profile", "multi-tenant");
+        }
+        match self.cells {
+            Some(CellsOf::One) => line(&mut text, "cells", "one"),
+            Some(CellsOf::Tenant) => line(&mut text, "cells", "tenant"),
+            None => {}
         }
         if let Some(path) = &self.control {
             line(&mut text, "control", path.to_string_lossy().into_owned());

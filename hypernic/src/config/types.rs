@@ -10,6 +10,7 @@ use registry::Model;
 use serde::Deserialize;
 
 use super::access::Access;
+use super::cells::CellsOf;
 use super::sockets::SocketAccess;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
@@ -44,6 +45,8 @@ pub struct Said {
     pub keeper: bool,
     /// `--sandbox MODE`.
     pub sandbox: Option<Mode>,
+    /// `--cell NAME`: this process is a cell of another one.
+    pub cell: Option<String>,
 }
 
 /// A whole host.
@@ -61,6 +64,8 @@ pub struct HostConfig {
     pub nics: Vec<NicConfig>,
     /// For whom its defaults are.
     pub profile: Profile,
+    /// In which cells NICs are that do not say it, if not as the profile has it.
+    pub cells: Option<CellsOf>,
     /// Where operators reach it while it runs; nowhere without.
     pub control: Option<PathBuf>,
     /// Who may do what there, besides root and the daemon's own user.
@@ -97,6 +102,7 @@ impl Default for HostConfig {
             chips: Vec::new(),
             nics: Vec::new(),
             profile: Profile::default(),
+            cells: None,
             control: None,
             access: Access::default(),
             control_socket: SocketAccess::default(),
@@ -201,6 +207,10 @@ pub struct NicConfig {
     pub name: String,
     /// Whose it is: NICs of one tenant share what a process has only so much of.
     pub tenant: String,
+    /// The process that serves it, if that is not the main one.
+    pub cell: Option<String>,
+    /// It is in the main one by its own word.
+    pub stays: bool,
     /// Which chip.
     pub model: &'static Model,
     /// By which protocol a VMM has it.

@@ -259,6 +259,8 @@ pub(super) fn expand(
         let socket = SocketSpec::Path(path(raw, vf, index, at)?);
         taken.socket(&socket, &own, at)?;
         host.nics.push(NicConfig {
+            cell: None,
+            stays: false,
             tenant: tenant(vf.and_then(RawVf::tenant).or(raw.tenant.as_ref()), &own)?,
             name: own,
             model,

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::cells::MAIN;
 use super::types::{Cable, HostConfig, LinkLocal, NicConfig, SocketSpec, SwitchConfig};
 use crate::guard::{Guard, Storm};
 
@@ -25,6 +26,7 @@ impl NicConfig {
             transport: Some(self.transport.to_string()),
             mac: Some(self.mac.to_string()),
             tenant: Some(self.tenant.clone()),
+            cell: self.cell.clone().or(self.stays.then(|| MAIN.to_owned())),
             capture: self.capture.as_deref().map(path),
             capture_mib: self.capture.as_ref().map(|_| self.capture_mib),
             busy_poll_us: Some(self.busy_poll.as_micros() as u64),

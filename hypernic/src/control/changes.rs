@@ -101,7 +101,9 @@ impl Terms {
     ) -> Outcome {
         let written = self.write(host, edit)?;
         if !self.only_check() {
+            let before = host.configuration();
             does(host).map_err(failed)?;
+            host.settle_or_go_back(&before).map_err(failed)?;
         }
         keep(written)?;
         Ok(true)

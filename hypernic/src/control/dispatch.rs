@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::changes::{Terms, terms};
 use super::rises::Rises;
-use super::{changes, chips, config, insight, lists, metrics, migrate, set, upgrade, vfs};
+use super::{cells, changes, chips, config, insight, lists, metrics, migrate, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::Section;
@@ -30,7 +30,7 @@ pub(super) struct Subject<'a> {
 }
 
 /// A reply, as it goes over the socket.
-fn told(reply: impl Serialize) -> Result<Vec<u8>, Failure> {
+pub(super) fn told(reply: impl Serialize) -> Result<Vec<u8>, Failure> {
     let text = serde_json::to_string(&reply);
     let text = text.map_err(|error| Failure::failed(error.to_string()))?;
     Ok(reply_written(|reply| reply.push_str(&text)))
@@ -69,15 +69,30 @@ impl Subject<'_> {
     pub fn carry_out(&self, call: &Call, role: Role) -> Result<Vec<u8>, Failure> {
         allowed(call, role)?;
         let host = self.host;
+        if let Some(reply) = cells::answer(host, call)? {
+            return Ok(reply);
+        }
         if call.role() == Role::Owner {
             host.write().forget_moved();
         }
         match call {
             Call::InfoGet(_) => told(info()),
             Call::Described(call) => told(description(&call.interface)?),
+            Call::CellList(_) => told(cells::list(host)),
             Call::StatusGet(_) => told(status(&host.read(), role)),
             Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
-            Call::UpgradeBegin(call) => told(upgrade::begin(&host.read(), call, self.trusted)?),
+            Call::UpgradeBegin(call) => {
+                let first = control::UpgradeBegin {
+                    check: Some(true),
+                    ..call.clone()
+                };
+                upgrade::begin(&host.read(), &first, self.trusted)?;
+                cells::upgrade(host, &first)?;
+                if call.check != Some(true) {
+                    cells::upgrade(host, call)?;
+                }
+                told(upgrade::begin(&host.read(), call, self.trusted)?)
+            }
             Call::MigrateSave(call) => told(migrate::save(&mut host.write(), call)?),
             Call::MigrateLoad(call) => told(migrate::load(&mut host.write(), call)?),
             Call::MigrateCommit(call) => told(migrate::commit(&mut host.write(), call)?),
@@ -95,7 +110,8 @@ impl Subject<'_> {
             Call::NicTrace(call) => told(insight::trace(&host.read(), call)?),
             Call::NicMemory(call) => told(insight::regions(&host.read(), call.name.as_deref())?),
             Call::SwitchAddresses(call) => {
-                told(insight::addresses(&host.read(), call.name.as_deref())?)
+                let own = insight::addresses(&host.read(), call.name.as_deref())?;
+                told(cells::addresses(host, call, own))
             }
             Call::SwitchAdd(call) => change!(host, call, changes::add_switch),
             Call::SwitchSet(call) => change!(host, call, set::switch),
@@ -120,7 +136,13 @@ impl Subject<'_> {
             Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
             Call::MetricsGet(call) => Ok(reply_written(|text| {
                 let mut told = metrics::Writer::new(call, text);
-                self.each_section(&mut |section| told.add(&section));
+                let mut names = cells::Names::default();
+                self.each_section(&mut |section| {
+                    names.add(section.kind, &section.name);
+                    told.add(&section);
+                });
+                let others = cells::sections(host, call, names);
+                others.iter().for_each(|section| told.add_told(section));
                 told.end();
             })),
             // The server does, for those who ask for another protocol.
@@ -132,7 +154,10 @@ impl Subject<'_> {
             }),
             // The server does, for those who ask for more.
             Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
-            Call::Explain(call) => told(lists::explain(&self.sections(), self.rises, call)?),
+            Call::Explain(call) => {
+                let own = lists::explain(&self.sections(), self.rises, call)?;
+                told(cells::explain(host, call, own))
+            }
         }
     }
 

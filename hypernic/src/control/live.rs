@@ -279,7 +279,7 @@ fn find(host: &Host, call: &CaptureStart) -> Result<(Source, Option<(Losers, Str
         return Ok((Source::Nic(Arc::clone(probe)), losers));
     }
     let Some((witnesses, switch, port)) = host.witnesses_of_port(name) else {
-        return Err(no_nic(host, name));
+        return Err(super::cells::elsewhere(host, name).unwrap_or_else(|| no_nic(host, name)));
     };
     if !drops {
         return Err(Failure::invalid(format!(

@@ -155,6 +155,17 @@ impl<'a> Writer<'a> {
         self.text.push_str("}}");
     }
 
+    /// Writes a section of another process, which was asked for the same.
+    pub fn add_told(&mut self, section: &control::Section) {
+        let Ok(text) = serde_json::to_string(section) else {
+            return;
+        };
+        if std::mem::replace(&mut self.begun, true) {
+            self.text.push(',');
+        }
+        self.text.push_str(&text);
+    }
+
     /// Which layout a section has.
     fn layout(&mut self, section: &Section) -> usize {
         let layouts = &mut self.layouts;

@@ -65,6 +65,10 @@ super::reason::reasons! { TABLE, "switch-port":
         "private, docs/configuration.md"
         "two guests that are kept apart try to talk"
         "nothing: that is what private is for",
+    Drop drop_mesh "Frames that came in from the mesh for a station that is in the mesh too"
+        "split horizon, RFC 4762 4.4"
+        "a station moved to another member of the mesh and was silent since, or a member sends by a wrong way"
+        "nothing if it ends; if not, see that each member is joined to every other",
     Drop drop_storm "Flooded frames that came in beyond this port's storm limits"
         "storm, docs/configuration.md"
         "a loop, an address scan or a broken guest"

@@ -29,7 +29,7 @@ impl Host {
                     return Err(error);
                 }
             }
-            Ok(())
+            host.settle().inspect_err(|_| host.restore(&before))
         })
     }
 
@@ -89,6 +89,17 @@ impl Host {
                 tracing::error!("cannot go back to what was before: {error}");
             }
         }
+        if let Err(error) = self.settle_with(true) {
+            tracing::error!("cannot go back to what was before: {error}");
+        }
+    }
+
+    /// After a change that was no plan: all processes follow, or all is again as `before`.
+    ///
+    /// # Errors
+    /// A cell cannot.
+    pub(crate) fn settle_or_go_back(&mut self, before: &HostConfig) -> Result<(), Error> {
+        self.settle().inspect_err(|_| self.restore(before))
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Error> {

@@ -11,6 +11,10 @@ impl Host {
     /// # Errors
     /// There is no such NIC, or its capture file cannot be made; nothing has changed.
     pub fn set_nic(&mut self, to: &NicConfig) -> Result<(), Error> {
+        if let Some(far) = self.far.nics.get_mut(&to.name) {
+            far.clone_from(to);
+            return Ok(());
+        }
         let attached = self.nics.get_mut(&to.name);
         let attached = attached.ok_or_else(|| unknown("NIC", &to.name))?;
         let is = &attached.config;
@@ -60,6 +64,10 @@ impl Host {
     /// # Errors
     /// There is no such chip, or its VFs are promised more than it would have.
     pub fn set_chip(&mut self, to: &ChipConfig) -> Result<(), Error> {
+        if let Some(far) = self.far.chips.get_mut(&to.name) {
+            far.clone_from(to);
+            return Ok(());
+        }
         let chip = self.chips.get_mut(&to.name);
         let (running, is) = chip.ok_or_else(|| unknown("chip", &to.name))?;
         let failed = |message| Error::Port {

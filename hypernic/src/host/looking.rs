@@ -12,7 +12,7 @@ use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
 use super::{Attached, Host};
-use crate::config::{HostConfig, NicConfig};
+use crate::config::{ChipConfig, HostConfig, NicConfig};
 use crate::nic::{PATIENCE, RunningNic, Values};
 use crate::report::Section;
 use crate::spec::NicMac;
@@ -37,19 +37,22 @@ impl Host {
         HostConfig {
             workers: self.workers.count(),
             switches: self.switches.values().map(|s| s.config.clone()).collect(),
-            chips: self
-                .chips
-                .values()
-                .map(|(_, config)| config.clone())
-                .collect(),
-            nics: self.nics.values().map(|nic| nic.config.clone()).collect(),
+            chips: self.chip_configs().cloned().collect(),
+            nics: self.nic_configs().cloned().collect(),
             ..self.head.clone()
         }
     }
 
     /// Its NICs.
     pub(crate) fn nic_configs(&self) -> impl Iterator<Item = &NicConfig> {
-        self.nics.values().map(|nic| &nic.config)
+        let own = self.nics.values().map(|nic| &nic.config);
+        own.chain(self.far.nics.values())
+    }
+
+    /// Its chips.
+    fn chip_configs(&self) -> impl Iterator<Item = &ChipConfig> {
+        let own = self.chips.values().map(|(_, config)| config);
+        own.chain(self.far.chips.values())
     }
 
     /// The same with what is laid down for virtual functions by now.
@@ -77,7 +80,10 @@ impl Host {
 
     /// How a NIC is.
     pub fn nic_state(&self, name: &str) -> Option<NicState> {
-        let nic = &self.nics.get(name)?.nic;
+        let Some(attached) = self.nics.get(name) else {
+            return self.far.state(name);
+        };
+        let nic = &attached.nic;
         let of_vf = self.vf(name).and_then(|(chip, vf)| chip.vf_link(vf));
         Some(NicState {
             connected: nic.is_attached(),
@@ -99,7 +105,8 @@ impl Host {
 
     /// The names of all NICs.
     pub fn nic_names(&self) -> impl Iterator<Item = &str> {
-        self.nics.keys().map(String::as_str)
+        let far = self.far.nics.keys();
+        self.nics.keys().chain(far).map(String::as_str)
     }
 
     /// How many switches it has besides those of chips.

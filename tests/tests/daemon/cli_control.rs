@@ -143,7 +143,7 @@ fn nics_on_sockets_that_were_handed_over_go_on_over_crashes_and_upgrades() {
 }
 
 /// One message, and the first reply to it.
-fn call(lab: &Lab, message: &str) -> String {
+pub(super) fn call(lab: &Lab, message: &str) -> String {
     let mut stream = UnixStream::connect(lab.at("control.sock")).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.write_all(message.as_bytes()).unwrap();

@@ -1,6 +1,7 @@
 //! The daemon as a process: its commands.
 #![forbid(unsafe_code)]
 
+mod cli_cells;
 mod cli_config;
 mod cli_control;
 mod cli_crash;

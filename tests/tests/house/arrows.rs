@@ -58,6 +58,7 @@ const ROOMS: &[Room] = &[
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),
     room("peer", &["guest-mem", "threads"], "descriptors, eventfds and streams of a process that is not trusted"),
+    room("port-ring", &["frame", "guest-mem", "peer", "port", "threads", "wire"], "another process's switch, over shared memory"),
     room("vfio-user", &["guest-mem", "pci", "peer", "snapshot", "threads"], "codec, server, client"),
     room("vhost-user", &["guest-mem", "peer"], "codec, back end, front end"),
     room("port-vhost-user", &["datapath", "frame", "guest-mem", "peer", "port", "threads", "vhost-user", "wire"], "the driver of another switch's virtio device"),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Refusal, Route, Scratch};
+use super::{Classified, Refusal, Route, Scratch};
 use crate::config::Nanos;
 use crate::guard::Bound;
+use crate::pools::Pools;
 use crate::port::Port;
 
 impl Scratch {
@@ -42,7 +43,19 @@ impl Scratch {
     }
 }
 
-/// What VLANs and privacy leave of a route.
+impl Classified {
+    /// Whether a port other than its own gets a copy of a frame that several may get.
+    pub(super) fn reaches(&self, from: &Port, to: &Port, pools: Option<&Pools>) -> bool {
+        let reached = match (self.route, pools) {
+            (Route::Uplinks, _) => to.uplink,
+            (_, Some(pools)) => pools.gets(from, to, self.dst.mac(), self.vlan),
+            _ => from.may_reach(to),
+        };
+        reached && to.is_member(self.vlan) && !from.is_split_from(to)
+    }
+}
+
+/// What VLANs, privacy and the mesh leave of a route.
 pub(super) fn permitted(route: Route, from: &Port, ports: &[Arc<Port>], vlan: u16) -> Route {
     match route {
         Route::Nowhere(_) => route,
@@ -53,6 +66,8 @@ pub(super) fn permitted(route: Route, from: &Port, ports: &[Arc<Port>], vlan: u1
                 Route::Uplinks
             } else if !from.may_reach(to) {
                 Route::Nowhere(Refusal::Private)
+            } else if from.is_split_from(to) {
+                Route::Nowhere(Refusal::Mesh)
             } else if !to.is_member(vlan) {
                 Route::Nowhere(Refusal::Vlan)
             } else {

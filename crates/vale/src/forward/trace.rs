@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frame::Batch;
 
 use super::police::permitted;
-use super::{Refusal, Route, Scratch};
+use super::{Classified, Refusal, Route, Scratch};
 use crate::guard::storm::Flood;
 use crate::pools::Pools;
 use crate::port::{Port, slot};
@@ -41,6 +41,10 @@ impl Refusal {
             Refusal::Private => (
                 "drop_private",
                 "is for a private port, which only an uplink reaches",
+            ),
+            Refusal::Mesh => (
+                "drop_mesh",
+                "comes from the mesh and is for a station in the mesh",
             ),
             Refusal::Storm => ("drop_storm", "is beyond the storm limits"),
             Refusal::NoPool => ("drop_no_pool", "is for no pool"),
@@ -125,7 +129,7 @@ pub(crate) fn trace(
     }
     frame.route = permitted(frame.route, from, &ports, frame.vlan);
     tell_limits(from, frame.route, tell);
-    goes(from, &ports, (frame.route, frame.vlan), tell)
+    goes(from, &ports, &frame, tell)
 }
 
 /// The same at a chip's own switch, which asks its pools.
@@ -138,13 +142,14 @@ fn through_pools(
 ) -> Vec<String> {
     let ports = state.ports();
     scratch.look_up_pools(pools, from, &ports);
-    let Some(frame) = scratch.frames.first() else {
+    let Some(mut frame) = scratch.frames.first().copied() else {
         return Vec::new();
     };
+    frame.route = permitted(frame.route, from, &ports, frame.vlan);
     tell_limits(from, frame.route, tell);
     let counter = match frame.route {
         Route::Nowhere(_) | Route::Port(_) => {
-            return goes(from, &ports, (frame.route, frame.vlan), tell);
+            return goes(from, &ports, &frame, tell);
         }
         Route::Uplinks => "rx_to_uplink",
         Route::Several => "rx_unicast",
@@ -152,14 +157,9 @@ fn through_pools(
         Route::Everywhere(Flood::Multicast) => "rx_multicast",
         Route::Everywhere(Flood::Broadcast) => "rx_broadcast",
     };
-    let (dst, returns) = (frame.dst.mac(), pools.may_return(from));
-    let gets = |to: &&Arc<Port>| {
-        (to.id != from.id || returns)
-            && match frame.route {
-                Route::Uplinks => to.uplink,
-                _ => pools.gets(from, to, dst, frame.vlan),
-            }
-    };
+    let returns = pools.may_return(from);
+    let gets =
+        |to: &&Arc<Port>| (to.id != from.id || returns) && frame.reaches(from, to, Some(pools));
     let reached: Vec<String> = ports
         .iter()
         .filter(gets)
@@ -186,18 +186,13 @@ fn tell_limits(from: &Port, route: Route, tell: Tell<'_>) {
     }
 }
 
-fn goes(
-    from: &Port,
-    ports: &[Arc<Port>],
-    (route, vlan): (Route, u16),
-    tell: Tell<'_>,
-) -> Vec<String> {
-    let all = |reaches: &dyn Fn(&Port) -> bool| -> Vec<String> {
+fn goes(from: &Port, ports: &[Arc<Port>], frame: &Classified, tell: Tell<'_>) -> Vec<String> {
+    let all = || -> Vec<String> {
         let others = ports.iter().filter(|to| to.id != from.id);
-        let reached = others.filter(|to| to.is_member(vlan) && reaches(to));
+        let reached = others.filter(|to| frame.reaches(from, to, None));
         reached.map(|to| to.name.clone()).collect()
     };
-    match route {
+    match frame.route {
         Route::Nowhere(refusal) => {
             let (counter, what) = refusal.told();
             tell(format!("dropped: it {what}"), Some(counter));
@@ -217,7 +212,7 @@ fn goes(
                 "goes to uplinks: this port is private".into(),
                 Some("rx_to_uplink"),
             );
-            all(&|to| to.uplink)
+            all()
         }
         Route::Everywhere(kind) => {
             let counter = match kind {
@@ -225,7 +220,7 @@ fn goes(
                 Flood::Multicast => "rx_multicast",
                 Flood::Broadcast => "rx_broadcast",
             };
-            let reached = all(&|to| from.may_reach(to));
+            let reached = all();
             tell(
                 format!("is flooded to {} ports", reached.len()),
                 Some(counter),

@@ -5,6 +5,7 @@ mod changing;
 mod common;
 mod guards;
 mod learning;
+mod mesh;
 mod pools;
 mod pressure;
 mod threads;

@@ -1,0 +1,7 @@
+//! What the crate does, seen from outside: one module for each subject.
+
+mod frames;
+mod hostile;
+mod life;
+mod rig;
+mod room;

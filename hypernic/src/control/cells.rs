@@ -1,0 +1,241 @@
+//! Calls about what other processes of the daemon serve: the main one asks them, and tells what they say as if it were its own.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use control::{
+    Addresses, AskError, Call, CellInfo, Cells, Explain, Failure, Method, MetricsGet, Reasons,
+    Section, StatusGet, SwitchAddresses, UpgradeBegin,
+};
+use parking_lot::RwLock;
+use serde::Serialize;
+
+use crate::cells::ask;
+use crate::config::NicConfig;
+use crate::config::cells::MAIN;
+use crate::host::Host;
+
+/// What a port is called that leads to another cell, in part.
+const CROSSES: char = '>';
+
+/// The NIC that a call is about, if it is about one.
+fn nic_of(call: &Call) -> Option<&str> {
+    match call {
+        Call::NicInspect(call) => Some(&call.name),
+        Call::NicTrace(call) => Some(&call.name),
+        Call::NicInterrupts(call) => call.name.as_deref(),
+        Call::NicMemory(call) => call.name.as_deref(),
+        Call::UpgradeStates(call) => Some(&call.nic),
+        Call::MigrateSave(call) => Some(&call.nic),
+        _ => None,
+    }
+}
+
+fn refused(cell: &str, error: AskError) -> Failure {
+    match error {
+        AskError::Refused(failure) => failure,
+        error => Failure::failed(format!("the cell {cell}: {error}")),
+    }
+}
+
+fn forward<M: Method>(cell: &str, path: &Path, call: &M) -> Result<Vec<u8>, Failure>
+where
+    M::Reply: Serialize,
+{
+    super::dispatch::told(ask(path, call).map_err(|error| refused(cell, error))?)
+}
+
+/// The cell that serves a NIC, and where it answers.
+fn place(host: &Host, nic: &NicConfig) -> Option<(String, PathBuf)> {
+    let cell = nic.cell.clone()?;
+    let path = host.cells().remove(&cell)?;
+    Some((cell, path))
+}
+
+/// For what is asked of a cell itself: where.
+pub(super) fn elsewhere(host: &Host, nic: &str) -> Option<Failure> {
+    let (cell, path) = place(host, host.far_nic(nic)?)?;
+    Some(Failure::invalid(format!(
+        "{nic} is served by the cell {cell}: ask that one, with --control {}",
+        path.display()
+    )))
+}
+
+/// Refuses what is for the main process.
+fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
+    let Some(cell) = host.head().own_cell() else {
+        return Ok(());
+    };
+    let changes = matches!(
+        call,
+        Call::NicAdd(_)
+            | Call::NicSet(_)
+            | Call::NicLink(_)
+            | Call::NicRemove(_)
+            | Call::SwitchAdd(_)
+            | Call::SwitchSet(_)
+            | Call::SwitchRemove(_)
+            | Call::PortAdd(_)
+            | Call::PortRemove(_)
+            | Call::ChipAdd(_)
+            | Call::ChipSet(_)
+            | Call::ChipRemove(_)
+            | Call::ConfigConfirm(_)
+            | Call::ConfigRollback(_)
+            | Call::MigrateSave(_)
+            | Call::MigrateLoad(_)
+    );
+    let control = host.head().control.as_ref().filter(|_| changes);
+    control.map_or(Ok(()), |control| {
+        Err(Failure::invalid(format!(
+            "this is the cell {cell}, which is as the main process says: ask that one, with --control {}",
+            control.display()
+        )))
+    })
+}
+
+/// The reply to a call about what another process serves. `None`: it is not about that alone.
+pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>, Failure> {
+    let held = host.read();
+    is_for_main(&held, call)?;
+    let far = nic_of(call).and_then(|nic| held.far_nic(nic));
+    let Some((cell, path)) = far.and_then(|nic| place(&held, nic)) else {
+        return Ok(None);
+    };
+    drop(held);
+    let reply = match call {
+        Call::NicInspect(call) => forward(&cell, &path, call),
+        Call::NicTrace(call) => forward(&cell, &path, call),
+        Call::NicInterrupts(call) => forward(&cell, &path, call),
+        Call::NicMemory(call) => forward(&cell, &path, call),
+        Call::UpgradeStates(call) => forward(&cell, &path, call),
+        _ => Err(Failure::invalid(format!(
+            "a NIC in a cell ({cell}) cannot be moved to another host yet: take it out of its cell first"
+        ))),
+    };
+    reply.map(Some)
+}
+
+/// Asks all cells; those that do not answer are left out.
+fn ask_all<M: Method>(host: &RwLock<Host>, call: &M) -> Vec<(String, M::Reply)> {
+    let cells = host.read().cells();
+    let told = cells
+        .into_iter()
+        .filter_map(|(cell, path)| Some((cell, ask(&path, call).ok()?)));
+    told.collect()
+}
+
+pub(super) fn list(host: &RwLock<Host>) -> Cells {
+    let (cells, control) = {
+        let host = host.read();
+        (host.cells(), host.head().own_control())
+    };
+    let counts = |cell: Option<&str>| {
+        let host = host.read();
+        let of_cell = host.nic_configs().filter(|nic| nic.cell.as_deref() == cell);
+        let states = of_cell.filter_map(|nic| host.nic_state(&nic.name));
+        states.fold((0, 0), |(nics, connected), state| {
+            (nics + 1, connected + u64::from(state.connected))
+        })
+    };
+    let info = |name: &str, path: &Path, pid: Option<u32>| {
+        let (nics, connected) = counts(Some(name).filter(|name| *name != MAIN));
+        CellInfo {
+            name: name.to_owned(),
+            control: path.to_string_lossy().into_owned(),
+            pid,
+            nics,
+            connected,
+        }
+    };
+    let main = info(MAIN, &control.unwrap_or_default(), Some(std::process::id()));
+    let others = cells.iter().map(|(cell, path)| {
+        let status = ask(path, &StatusGet {}).ok();
+        info(cell, path, status.map(|status| status.pid))
+    });
+    Cells {
+        cells: std::iter::once(main).chain(others).collect(),
+    }
+}
+
+/// Names of what several processes may have: the first keeps its own.
+#[derive(Default)]
+pub(super) struct Names(HashSet<(String, String)>);
+
+impl Names {
+    pub fn add(&mut self, kind: &str, name: &str) {
+        self.0.insert((kind.to_owned(), name.to_owned()));
+    }
+
+    fn of(&mut self, cell: &str, kind: &str, name: String) -> String {
+        if self.0.insert((kind.to_owned(), name.clone())) {
+            return name;
+        }
+        format!("{cell}/{name}")
+    }
+}
+
+/// The counters of all cells.
+pub(super) fn sections(host: &RwLock<Host>, call: &MetricsGet, mut names: Names) -> Vec<Section> {
+    let mut all = Vec::new();
+    for (cell, told) in ask_all(host, call) {
+        all.extend(told.sections.into_iter().map(|section| Section {
+            name: names.of(&cell, &section.kind, section.name),
+            ..section
+        }));
+    }
+    all
+}
+
+/// What cells have to explain, beside what this process has.
+pub(super) fn explain(host: &RwLock<Host>, call: &Explain, mut told: Reasons) -> Reasons {
+    let mut names = Names::default();
+    for reason in &told.reasons {
+        let counted = reason.counted.iter();
+        counted.for_each(|one| names.add(&format!("{} {}", reason.kind, reason.name), &one.name));
+    }
+    for (cell, theirs) in ask_all(host, call) {
+        for mut reason in theirs.reasons {
+            let key = format!("{} {}", reason.kind, reason.name);
+            for one in &mut reason.counted {
+                one.name = names.of(&cell, &key, std::mem::take(&mut one.name));
+            }
+            let is_it =
+                |one: &&mut control::Reason| (&one.kind, &one.name) == (&reason.kind, &reason.name);
+            match told.reasons.iter_mut().find(is_it) {
+                Some(ours) => ours.counted.extend(reason.counted),
+                None => told.reasons.push(reason),
+            }
+        }
+    }
+    told
+}
+
+/// Where all processes have seen whom. A station of a cell that answers is told by that one, and not by those that have seen it there.
+pub(super) fn addresses(
+    host: &RwLock<Host>,
+    call: &SwitchAddresses,
+    mut told: Addresses,
+) -> Addresses {
+    let theirs = ask_all(host, call);
+    let answers: HashSet<_> = theirs.iter().map(|(cell, _)| cell.clone()).collect();
+    told.addresses.retain(|one| {
+        let leads_to = one.port.split_once(CROSSES);
+        leads_to.is_none_or(|(_, cell)| !answers.contains(cell))
+    });
+    for (_, theirs) in theirs {
+        let own = theirs.addresses.into_iter();
+        told.addresses
+            .extend(own.filter(|one| !one.port.contains(CROSSES)));
+    }
+    told
+}
+
+/// All processes go on as another program.
+pub(super) fn upgrade(host: &RwLock<Host>, call: &UpgradeBegin) -> Result<(), Failure> {
+    let cells = host.read().cells();
+    for (cell, path) in cells {
+        ask(&path, call).map_err(|error| refused(&cell, error))?;
+    }
+    Ok(())
+}

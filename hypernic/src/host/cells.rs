@@ -1,0 +1,181 @@
+//! What other processes of this daemon serve: NICs that are only known here, and what joins the switches of all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+
+use super::{Host, NicState};
+use crate::cells::{self, Patience};
+use crate::config::cells::control_of;
+use crate::config::{ChipConfig, HostConfig, NicConfig};
+use crate::error::Error;
+
+/// What is served elsewhere.
+#[derive(Default)]
+pub(super) struct Far {
+    pub(super) nics: BTreeMap<String, NicConfig>,
+    pub(super) chips: BTreeMap<String, ChipConfig>,
+    /// How those NICs were when their cells were last asked.
+    states: Mutex<BTreeMap<String, NicState>>,
+    /// What the cells were told last.
+    told: Option<HostConfig>,
+    /// Cells that were not there to be told.
+    stale: Mutex<BTreeSet<String>>,
+}
+
+impl Far {
+    pub(super) fn state(&self, nic: &str) -> Option<NicState> {
+        self.nics.get(nic)?;
+        // One that was never asked has no VMM that this process knows of.
+        let known = self.states.lock().get(nic).copied();
+        Some(known.unwrap_or(NicState {
+            connected: false,
+            link: false,
+            failed: false,
+        }))
+    }
+}
+
+/// The NICs of a cell.
+fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'a NicConfig> {
+    let is = move |nic: &&NicConfig| nic.cell.as_deref() == Some(cell);
+    config.nics.iter().filter(is)
+}
+
+impl Host {
+    /// Notes a NIC that another process serves.
+    ///
+    /// # Errors
+    /// There is nobody to start that process.
+    pub(super) fn add_far_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+        if self.head.own_cell().is_none() && keeper::current().is_none() {
+            return Err(Error::Host(format!(
+                "{} is in a cell, and a keeper starts cells: start the daemon with keeper = true",
+                config.name
+            )));
+        }
+        self.far.nics.insert(config.name.clone(), config.clone());
+        Ok(())
+    }
+
+    /// A NIC that another process serves.
+    pub(crate) fn far_nic(&self, name: &str) -> Option<&NicConfig> {
+        self.far.nics.get(name)
+    }
+
+    /// Where the cells of this daemon answer, if it is the main one.
+    pub(crate) fn cells(&self) -> BTreeMap<String, PathBuf> {
+        let Some(control) = self
+            .head
+            .control
+            .as_ref()
+            .filter(|_| self.head.own_cell().is_none())
+        else {
+            return BTreeMap::new();
+        };
+        let names = self.far.nics.values().filter_map(|nic| nic.cell.as_ref());
+        names
+            .map(|cell| (cell.clone(), control_of(control, cell)))
+            .collect()
+    }
+
+    /// How the NICs of a cell are. `None`: it does not answer, and VMMs have none of them.
+    pub(crate) fn note_cell(&self, cell: &str, states: Option<BTreeMap<String, NicState>>) {
+        let mut known = self.far.states.lock();
+        let is_of_cell = |nic: &String| {
+            let far = self.far.nics.get(nic);
+            far.is_some_and(|nic| nic.cell.as_deref() == Some(cell))
+        };
+        known.retain(|nic, _| self.far.nics.contains_key(nic) && !is_of_cell(nic));
+        let states = states.unwrap_or_default().into_iter();
+        known.extend(states.filter(|(nic, _)| is_of_cell(nic)));
+    }
+
+    /// The text for a cell that was not there when something changed.
+    pub(crate) fn stale_text(&self, cell: &str) -> Option<String> {
+        let is_stale = self.far.stale.lock().contains(cell);
+        is_stale.then(|| self.configuration().to_text())
+    }
+
+    /// It knows all that there was to know at this generation.
+    pub(crate) fn is_told(&self, cell: &str, generation: u64) {
+        if self.generation() == generation {
+            self.far.stale.lock().remove(cell);
+        }
+    }
+
+    /// Has all processes be as this host says, after something has changed: its switches meet those of cells, and the main process
+    /// starts cells, tells them what they serve, and ends them.
+    ///
+    /// # Errors
+    /// A cell cannot do what is asked of it, or is not there to be asked.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.settle_with(false)
+    }
+
+    /// As [`Host::settle`]. `going_back`: after a cell has failed, which is not waited for again.
+    ///
+    /// # Errors
+    /// As [`Host::settle`].
+    pub(super) fn settle_with(&mut self, going_back: bool) -> Result<(), Error> {
+        let is = self.configuration();
+        let mut links = is.links();
+        for (name, running) in &mut self.switches {
+            let of_switch = links.remove(name).unwrap_or_default();
+            running.set_links(is.own_cell(), &of_switch);
+        }
+        if is.own_cell().is_some() || keeper::current().is_none() {
+            return Ok(());
+        }
+        if self.far.told.is_none() && self.far.nics.is_empty() {
+            // There never was a cell, as this worker knows.
+            threads::apart(|| keeper::end_other_cells(&[]));
+            return Ok(());
+        }
+        if self.far.told.as_ref() == Some(&is) {
+            return Ok(());
+        }
+        let text = is.to_text();
+        let cells = self.cells();
+        cells::keep(&text, cells.keys()).map_err(|source| Error::Os {
+            what: "cannot tell the keeper which cells there are",
+            source,
+        })?;
+        let before = self.far.told.replace(is.clone());
+        let Some(before) = before else {
+            // They are about to start, or were there before this worker: they are told when they answer.
+            self.far.stale.lock().extend(cells.into_keys());
+            return Ok(());
+        };
+        self.far
+            .stale
+            .lock()
+            .retain(|cell| cells.contains_key(cell));
+        let starting = before.cell_names();
+        let mut failed = None;
+        for (cell, path) in &cells {
+            let same = of_cell(&before, cell).eq(of_cell(&is, cell));
+            let was_absent = self.far.stale.lock().contains(cell);
+            let patience = match (same, starting.contains(cell)) {
+                // It is told as soon as it answers.
+                (true, _) if was_absent => continue,
+                _ if was_absent && going_back => Patience::LITTLE,
+                (true, _) => Patience::LITTLE,
+                (false, true) => Patience::SOME,
+                (false, false) => Patience::MUCH,
+            };
+            match cells::tell(path, &text, patience) {
+                Ok(()) => {}
+                Err(cells::Untold::Absent(_)) if same => {
+                    self.far.stale.lock().insert(cell.clone());
+                }
+                Err(why) => {
+                    self.far.stale.lock().insert(cell.clone());
+                    failed.get_or_insert(format!("the cell {cell}: {why}"));
+                }
+            }
+        }
+        failed.map_or(Ok(()), |why| Err(Error::Host(why)))
+    }
+}
