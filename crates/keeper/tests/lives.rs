@@ -309,3 +309,67 @@ fn a_next_program_whose_workers_die_at_once_is_given_up() {
     }
     assert_eq!((lives, scene.end()), (6, keeper::GAVE_UP));
 }
+
+#[test]
+fn cells_are_started_again_and_go_with_what_names_them() {
+    let mut scene = Scene::of("cells");
+    let cell = |scene: &mut Scene| {
+        let line = scene.line();
+        let words = line
+            .strip_prefix("cell ")
+            .unwrap_or_else(|| panic!("{line}"));
+        let (name, pid) = words.split_once(" pid ").expect("a pid");
+        (name.to_owned(), pid.parse::<i32>().expect("a number"))
+    };
+    let ended = |pid: i32| {
+        let until = Instant::now() + Duration::from_secs(20);
+        while rustix::process::test_kill_process(Pid::from_raw(pid).expect("a pid")).is_ok() {
+            assert!(Instant::now() < until, "{pid} goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let worker = scene.worker(1);
+    let mut both = [cell(&mut scene), cell(&mut scene)];
+    both.sort();
+    let [(a, first), (b, other)] = both;
+    assert_eq!((&*a, &*b), ("a one", "b one"));
+    // One that dies comes again.
+    scene.send(first, Signal::KILL);
+    let (again, second) = cell(&mut scene);
+    assert_eq!(again, "a one");
+    // They outlive the worker; what it names no more goes, and another text is for the next start.
+    scene.send(worker, Signal::KILL);
+    let worker = scene.worker(2);
+    ended(other);
+    assert!(rustix::process::test_kill_process(Pid::from_raw(second).expect("a pid")).is_ok());
+    scene.send(second, Signal::KILL);
+    let (again, third) = cell(&mut scene);
+    assert_eq!(again, "a two");
+    scene.send(worker, Signal::KILL);
+    scene.worker(3);
+    ended(third);
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    assert_ne!(scene.end(), 101);
+}
+
+#[test]
+fn cells_end_with_the_keeper() {
+    let mut scene = Scene::of("cells");
+    scene.worker(1);
+    let pid = |line: String| {
+        line.rsplit_once(' ')
+            .expect("a pid")
+            .1
+            .parse::<i32>()
+            .expect("a number")
+    };
+    let cells = [pid(scene.line()), pid(scene.line())];
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    scene.end();
+    for cell in cells {
+        let gone = rustix::process::test_kill_process(Pid::from_raw(cell).expect("a pid"));
+        assert!(gone.is_err(), "{cell} is left");
+    }
+}

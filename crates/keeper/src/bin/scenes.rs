@@ -15,6 +15,24 @@ use rustix::event::{PollFd, PollFlags};
 fn main() {
     let scene = std::env::args().nth(1).unwrap_or_default();
     let mut options = keeper::Options::default();
+    if scene == "cell" {
+        // What a keeper starts as a cell.
+        options.is_cell = true;
+        if let Role::Over(code) = keeper::start(options).expect("a keeper") {
+            std::process::exit(code);
+        }
+        let name = std::env::args().nth(2).unwrap_or_default();
+        let keeper = std::os::unix::process::parent_id();
+        say(&format!("cell {name} pid {keeper}"));
+        sleep();
+    }
+    options.cells = Some(|name, file| {
+        let mut command = std::process::Command::new(std::env::current_exe().expect("a program"));
+        let text = std::fs::read_to_string(format!("/proc/self/fd/{file}")).expect("a text");
+        let last = text.lines().last().unwrap_or_default();
+        command.args(["cell", &format!("{name} {last}")]);
+        command
+    });
     if scene == "exact" {
         (options.links, options.life) = (1, Duration::ZERO);
     }
@@ -38,6 +56,7 @@ fn main() {
         "become-bad" if page.life() > 1 => std::process::abort(),
         "become-bad" => hand_over(page, std::env::current_exe().ok().as_deref()),
         "slow" => slow(page),
+        "cells" => cells(page),
         "become-nothing" => hand_over(page, Some("/nowhere/hypernic".as_ref())),
         other => panic!("no scene {other}"),
     }
@@ -61,6 +80,23 @@ fn stay(page: &'static Shared) {
             "before {} {} {}",
             before.lives, before.signal, before.hung
         ));
+    }
+    page.serving();
+    sleep();
+}
+
+/// Has two cells in the first life, one of them with another text in the second, and none in the third.
+fn cells(page: &'static Shared) {
+    match page.life() {
+        1 => {
+            assert!(keeper::cell("a", "one").expect("kept"));
+            assert!(keeper::cell("b", "one").expect("kept"));
+        }
+        2 => {
+            assert!(keeper::cell("a", "two").expect("kept"));
+            keeper::end_cell("b");
+        }
+        _ => keeper::end_other_cells(&[]),
     }
     page.serving();
     sleep();

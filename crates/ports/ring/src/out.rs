@@ -93,6 +93,12 @@ impl Out {
         skipped + size <= self.crossing.ours - used
     }
 
+    /// The same, after another look at the peer if need be.
+    #[inline]
+    fn finds_room(&mut self, size: u32, theirs: &Words<'_>) -> Result<bool, Broken> {
+        Ok(self.has_room(size) || (self.look(theirs)? && self.has_room(size)))
+    }
+
     /// Has the peer go on at the start of the ring.
     fn skip(&mut self, window: &WriteWindow<'_>) -> Result<(), Broken> {
         let at = OUR_RING + u64::from(self.offset());
@@ -141,7 +147,7 @@ impl Out {
                     given.too_long += 1;
                 } else if !record::is_long_enough(frame.len()) {
                     given.too_short += 1;
-                } else if !self.has_room(size) && !(self.look(&theirs)? && self.has_room(size)) {
+                } else if !self.finds_room(size, &theirs)? {
                     break;
                 } else {
                     if size > self.rest() {

@@ -188,7 +188,7 @@ fn throughput_of_one_thread() {
         let rounds = 50_000;
         for _ in 0..rounds {
             assert_eq!(pair.a.sink.deliver(&batch, picks), 64);
-            pair.b.inlet.run(&Nowhere, 64);
+            pair.b.inlet.run(&Nowhere, 256);
         }
         let each = start.elapsed().as_secs_f64() / f64::from(rounds * 64);
         println!("{len} B: {:.2} Mpps, {:.1} ns", 1e-6 / each, each * 1e9);

@@ -198,3 +198,20 @@ fn two_senders_that_wait_are_both_woken() {
     });
     assert_eq!(ends.try_iter().count(), 2);
 }
+
+#[test]
+fn a_frame_that_comes_as_the_receiver_falls_asleep_is_not_overlooked() {
+    let (_dir, path) = place();
+    let a = Running::new(small(listen(&path)));
+    let b = Running::new(small(connect(&path)));
+    a.wait_for("connects", 1);
+    b.wait_for("connects", 1);
+    // Each is sent when the one before it has come, which is when the other side looks for more, and then sleeps.
+    for n in 0..30_000_usize {
+        let frame = [(n as u64).to_le_bytes(); 8].concat();
+        assert_eq!(send_all(&*a.sink, &[(frame.clone(), Offload::NONE)]), 1);
+        assert_eq!(b.frame(), frame);
+        // Not always at the same moment.
+        (0..n % 200).for_each(|_| std::hint::spin_loop());
+    }
+}
