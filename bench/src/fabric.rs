@@ -452,9 +452,21 @@ impl Ends {
             csb: bell == Bell::Csb,
             ..setup
         };
+        Self::plug_in(fabric, kind, &setup, bell)
+    }
+
+    /// Two guests of a daemon that runs.
+    ///
+    /// # Errors
+    /// When they do not come up.
+    pub fn at(fabric: Fabric, kind: Traffic, ring: u32) -> Result<Self> {
+        Self::plug_in(fabric, kind, &config(kind, ring), Bell::Trap)
+    }
+
+    fn plug_in(fabric: Fabric, kind: Traffic, setup: &PollConfig, bell: Bell) -> Result<Self> {
         let mut guests = [
-            fabric.guest_by(0, &setup, bell)?,
-            fabric.guest_by(1, &setup, bell)?,
+            fabric.guest_by(0, setup, bell)?,
+            fabric.guest_by(1, setup, bell)?,
         ];
         for (i, guest) in guests.iter_mut().enumerate() {
             aim(guest, kind, mac(i), mac(1 - i))?;

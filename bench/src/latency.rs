@@ -164,14 +164,14 @@ fn each(counted: &BTreeMap<String, u64>) -> Option<f64> {
 
 /// Round trips in microseconds.
 #[derive(Debug, Default)]
-struct Found {
-    sent: u64,
-    times: Vec<f64>,
+pub(crate) struct Found {
+    pub(crate) sent: u64,
+    pub(crate) times: Vec<f64>,
     /// Frames of the flood that arrived.
     beside: u64,
 }
 
-fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             machine::pin(core);
@@ -195,7 +195,7 @@ fn per_mille(times: &[f64]) -> Vec<f64> {
 }
 
 /// The first guest sends at a pace, the second sends back, both by looking all the time; the third may flood the fourth.
-fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) -> Result<Found> {
+pub(crate) fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) -> Result<Found> {
     let [a, b, c, d] = guests else {
         return Err(Error::Usage("four guests are wanted".to_owned()));
     };

@@ -5,6 +5,7 @@ mod adding;
 mod audit;
 mod bed;
 mod ceilings;
+mod cells;
 mod copies;
 mod counts;
 mod doorbells;
@@ -75,7 +76,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 16] = [
+const MODULES: [Module; 17] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -129,6 +130,12 @@ const MODULES: [Module; 16] = [
         about: "tail registers as messages, as memory and by CSB: accesses, time to answer, guest to guest, idle cost",
         estimate: doorbells::estimate,
         run: doorbells::run,
+    },
+    Module {
+        name: "cells",
+        about: "what a crossing between two cells costs, and what a hostile guest in one does to others",
+        estimate: cells::estimate,
+        run: cells::run,
     },
     Module {
         name: "sriov",

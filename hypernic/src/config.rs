@@ -20,15 +20,15 @@ use std::path::Path;
 use registry::{MODELS, Models};
 
 pub use self::access::{Access, Peer};
-pub use self::cells::{CellLink, CellsOf};
+pub use self::cells::CellLink;
 pub use self::plan::{Plan, Step};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::sockets::{SocketAccess, parse_group, parse_mode};
 pub use self::types::{
-    CAPTURE_MIB, Cable, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB,
-    HostConfig, LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, Said,
-    SandboxConfig, SocketSpec, SwitchConfig, VfConfig, Virtio, default_workers,
+    CAPTURE_MIB, Cable, CellsOf, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL,
+    DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner,
+    Profile, Said, SandboxConfig, SocketSpec, SwitchConfig, VfConfig, Virtio, default_workers,
 };
 use crate::error::Error;
 

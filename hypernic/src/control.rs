@@ -22,6 +22,7 @@ mod reach;
 mod rises;
 mod server;
 mod set;
+mod told;
 mod upgrade;
 mod vfs;
 

@@ -42,6 +42,7 @@ pages! {
     "words" "docs/words.md"
     "recipes" "docs/recipes.md"
     "tap" "docs/tap.md"
+    "cells" "docs/cells.md"
     "vhost-user" "docs/vhost-user.md"
     "sriov" "docs/sriov.md"
     "r8169" "docs/r8169.md"

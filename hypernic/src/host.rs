@@ -3,6 +3,7 @@
 mod apply;
 mod cells;
 mod change;
+mod far;
 mod handed;
 mod inlets;
 mod leaving;
@@ -27,9 +28,9 @@ use port::{InletThread, Port};
 use registry::Function;
 use vfio_user::{DeviceDescription, Listener, Server};
 
-use self::cells::Far;
+use self::far::Far;
+pub use self::far::NicState;
 use self::inlets::inlet;
-pub use self::looking::NicState;
 use self::member::{ChipMember, port_error};
 use self::switch::RunningSwitch;
 pub use self::trial::Trial;

@@ -3,6 +3,7 @@
 
 mod busy_poll;
 pub mod capture;
+mod cell_calls;
 pub mod cells;
 pub mod chip;
 pub mod cli;

@@ -196,21 +196,7 @@ fn serve(
         None => None,
     };
     cells::wait_for_all(&host);
-    if config.own_cell().is_none() {
-        print(match format {
-            LogFormat::Human => hints::banner(config),
-            LogFormat::Json => format!("{}\n", hints::banner_json(config)),
-        });
-    }
-    if let Some(page) = keeper::current() {
-        page.serving();
-        if handed_over {
-            // A file may say something else by now.
-            upgrade::note(&host.read());
-        } else {
-            say_what_happened(page);
-        }
-    }
+    begin_to_serve(&host, config, handed_over, format);
     let noting = learned::begin(&host).map_err(|source| Error::Os {
         what: "cannot note what switches learn",
         source,
@@ -279,6 +265,27 @@ fn serve(
         host.into_inner().stop();
     }
     Ok(())
+}
+
+/// Says to all who want to know that everything is there.
+fn begin_to_serve(host: &RwLock<Host>, config: &HostConfig, handed_over: bool, format: LogFormat) {
+    // VMMs are told of cells by the main process.
+    if config.own_cell().is_none() {
+        print(match format {
+            LogFormat::Human => hints::banner(config),
+            LogFormat::Json => format!("{}\n", hints::banner_json(config)),
+        });
+    }
+    let Some(page) = keeper::current() else {
+        return;
+    };
+    page.serving();
+    if handed_over {
+        // A file may say something else by now.
+        upgrade::note(&host.read());
+    } else {
+        say_what_happened(page);
+    }
 }
 
 /// The keeper writes no log: what it has seen is told by the next worker.

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::deaths::End;
 use crate::handover::file_of;
 use crate::nics::key;
+use crate::process::{end_of, open_descriptors};
 use crate::shared::{self, Shared};
 use crate::sys;
 
@@ -202,7 +203,7 @@ impl Child {
     /// Notices that it has ended.
     fn reap(&mut self) {
         let Some(pid) = self.pid else { return };
-        let Some(end) = crate::end_of(pid) else {
+        let Some(end) = end_of(pid) else {
             return;
         };
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
@@ -260,7 +261,7 @@ fn title(key_of_it: u64, fd: RawFd) -> Option<String> {
 /// # Errors
 /// They cannot be listed.
 pub fn close_others(but: &[RawFd]) -> io::Result<()> {
-    for fd in crate::open_descriptors()? {
+    for fd in open_descriptors()? {
         if fd > 2 && !but.contains(&fd) {
             drop(sys::take_over(fd));
         }

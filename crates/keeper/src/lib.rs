@@ -33,6 +33,7 @@ mod lines;
 #[cfg(test)]
 mod model_tests;
 mod nics;
+mod process;
 mod shared;
 mod sys;
 mod turns;
@@ -62,6 +63,7 @@ use crate::cells::Cells;
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
 use crate::exact::Link;
 use crate::handover::across::{self, Left, VARIABLE};
+use crate::process::{end_of, open_descriptors};
 use crate::sys::Signals;
 
 /// How often the keeper looks whether turns end.
@@ -284,17 +286,6 @@ fn hang_up(number: RawFd) {
     let _ = std::os::fd::IntoRawFd::into_raw_fd(fd);
 }
 
-fn open_descriptors() -> io::Result<Vec<RawFd>> {
-    let mut open = Vec::new();
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let name = entry?.file_name();
-        open.extend(name.to_str().and_then(|name| name.parse::<RawFd>().ok()));
-    }
-    // The last is that of the listing itself, which is closed by now.
-    open.retain(|fd| rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).is_ok());
-    Ok(open)
-}
-
 /// The keeper's own side.
 struct Keeper {
     shared: &'static Shared,
@@ -435,14 +426,6 @@ impl Keeper {
             let _ = kill_process(worker, signal);
         }
     }
-}
-
-/// How a worker ended, if it has. It stays a zombie.
-fn end_of(worker: Pid) -> Option<End> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = waitid(WaitId::Pid(worker), options).ok().flatten()?;
-    let exit = status.exit_status().map(End::Exit);
-    exit.or_else(|| status.terminating_signal().map(End::Signal))
 }
 
 /// Whether a debugger has the worker.

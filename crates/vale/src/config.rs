@@ -7,8 +7,6 @@ use eswitch::{Rate, Storm, VlanSet};
 use thiserror::Error;
 use wire::MacAddr;
 
-use crate::table::{Key, ONE_DOMAIN};
-
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
 
@@ -100,14 +98,6 @@ impl Default for PortConfig {
             rate_out: None,
             storm: Storm::default(),
         }
-    }
-}
-
-impl PortConfig {
-    /// What the table fixes to the port.
-    pub(crate) fn fixed_keys(&self) -> Vec<Key> {
-        let all = self.only.iter().chain(&self.fixed);
-        all.map(|mac| Key::new(*mac, ONE_DOMAIN)).collect()
     }
 }
 

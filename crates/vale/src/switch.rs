@@ -14,7 +14,7 @@ use crate::forward::trace;
 use crate::port::{Port, slot};
 use crate::state::{Lookup, SwitchState};
 use crate::switch_port::SwitchPort;
-use crate::table::{Key, Table};
+use crate::table::{Key, Table, fixed_keys};
 use crate::witness::{Witness, Witnesses};
 
 /// A learning switch. Clones are the same switch.
@@ -103,7 +103,7 @@ impl Switch {
         let port = Arc::new(Port::new(id, name.to_owned(), to, &config, state.now()));
         state.change_lookup(|lookup| {
             lookup.table.add_port(id, config.max_macs);
-            for key in config.fixed_keys() {
+            for key in fixed_keys(&config) {
                 lookup.table.fix(key, id);
             }
             if let Some(pools) = &mut lookup.pools
@@ -169,7 +169,7 @@ impl Switch {
                 return false;
             };
             let port = ports[at].with(config, now);
-            let fixed = config.fixed_keys();
+            let fixed = fixed_keys(config);
             let is_free = config.only.is_empty();
             let mut list = Vec::clone(&ports);
             let id = port.id;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wire::MacAddr;
 
-use crate::config::Nanos;
+use crate::config::{Nanos, PortConfig};
 
 /// Full sweeps for aged entries are at least this far apart, however often there is no place.
 const SWEEP_GAP: Nanos = 1_000_000_000;
@@ -387,6 +387,12 @@ impl Hasher for Mix {
     fn finish(&self) -> u64 {
         self.hash
     }
+}
+
+/// What is fixed to a port that is like this.
+pub(crate) fn fixed_keys(config: &PortConfig) -> Vec<Key> {
+    let all = config.only.iter().chain(&config.fixed);
+    all.map(|mac| Key::new(*mac, ONE_DOMAIN)).collect()
 }
 
 #[cfg(test)]

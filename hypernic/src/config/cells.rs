@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::raw::{Fault, check_name};
-use super::types::{HostConfig, NicConfig, Profile, SocketSpec};
+use super::types::{CellsOf, HostConfig, NicConfig, Profile, SocketSpec};
 use crate::spec::{NicMac, PortSpec};
 
 /// The cell that every daemon has: it has the control socket, the ports of switches, and the NICs that are in no other.
@@ -15,16 +14,6 @@ pub const MAIN: &str = "main";
 
 /// Bytes that the path of a Unix socket may have.
 const SOCKET_PATH: usize = 107;
-
-/// In which cells NICs are whose words do not say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CellsOf {
-    /// In the main one.
-    One,
-    /// In one for each tenant.
-    Tenant,
-}
 
 /// What joins a switch with the same switch in another cell.
 #[derive(Clone, Debug, PartialEq, Eq)]

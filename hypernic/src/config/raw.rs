@@ -7,10 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::cells::CellsOf;
 use super::types::{
-    CAPTURE_MIB, Cable, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
-    Profile, SocketSpec,
+    CAPTURE_MIB, Cable, CellsOf, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL,
+    PfOwner, Profile, SocketSpec,
 };
 use crate::guard::RawGuard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};

@@ -164,7 +164,7 @@ const HEAD: &[Word] = &[
         "cells",
         r#""tenant""#,
         r#"in which process NICs are served that have no `cell`: `"one"`, the main one; `"tenant"`, one for each tenant ([cells](cells.md))"#,
-        r#"`"one"`; `"tenant"` with `profile = "multi-tenant"` and `control`"#,
+        "the main one; in the profile for tenants with `control`, one for each",
     ),
 ];
 

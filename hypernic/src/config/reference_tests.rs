@@ -52,6 +52,10 @@ fn file(part: &str, word: &str, line: &str) -> String {
             let end = start + of_nic[start..].find('\n').unwrap();
             format!("{before}{}{line}{}", &of_nic[..start], &of_nic[end..])
         }
+        (_, "cell") => format!(
+            "control = \"/run/c\"\n{}",
+            nic("e1000", &format!("{socket}{line}\n"))
+        ),
         (_, "socket-path" | "fd") => nic("e1000", &format!("{line}\n")),
         (_, "transport" | "queue-pairs" | "split-rings" | "mtu" | "standby" | "hash-report") => {
             nic("virtio-net", &format!("{socket}{line}\n"))

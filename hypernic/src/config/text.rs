@@ -9,10 +9,9 @@ use serde::Serialize;
 use toml::{Table, Value};
 use wire::MacAddr;
 
-use super::cells::CellsOf;
 use super::types::{
-    ChipConfig, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, NicConfig, PfOwner, Profile,
-    SocketSpec,
+    CellsOf, ChipConfig, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, NicConfig, PfOwner,
+    Profile, SocketSpec,
 };
 use super::vfs::NUMBER;
 use crate::guard::Storm;

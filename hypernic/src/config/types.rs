@@ -10,7 +10,6 @@ use registry::Model;
 use serde::Deserialize;
 
 use super::access::Access;
-use super::cells::CellsOf;
 use super::sockets::SocketAccess;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
@@ -24,6 +23,16 @@ pub enum Profile {
     SingleTenant,
     /// Guests that need not trust each other: the guards are on.
     MultiTenant,
+}
+
+/// In which cells NICs are whose words do not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CellsOf {
+    /// In the main one.
+    One,
+    /// In one for each tenant.
+    Tenant,
 }
 
 /// What the daemon gives up once it runs.

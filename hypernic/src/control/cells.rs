@@ -10,7 +10,8 @@ use control::{
 use parking_lot::RwLock;
 use serde::Serialize;
 
-use crate::cells::ask;
+use super::told::told;
+use crate::cell_calls::ask;
 use crate::config::NicConfig;
 use crate::config::cells::MAIN;
 use crate::host::Host;
@@ -42,7 +43,7 @@ fn forward<M: Method>(cell: &str, path: &Path, call: &M) -> Result<Vec<u8>, Fail
 where
     M::Reply: Serialize,
 {
-    super::dispatch::told(ask(path, call).map_err(|error| refused(cell, error))?)
+    told(ask(path, call).map_err(|error| refused(cell, error))?)
 }
 
 /// The cell that serves a NIC, and where it answers.

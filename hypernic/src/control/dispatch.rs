@@ -7,10 +7,10 @@ use control::{
     Status, reply_written,
 };
 use parking_lot::RwLock;
-use serde::Serialize;
 
 use super::changes::{Terms, terms};
 use super::rises::Rises;
+use super::told::told;
 use super::{cells, changes, chips, config, insight, lists, metrics, migrate, set, upgrade, vfs};
 use crate::error::Error;
 use crate::host::Host;
@@ -27,13 +27,6 @@ pub(super) struct Subject<'a> {
     pub rises: &'a Rises,
     /// Who captures.
     pub captures: &'a dyn Fn() -> Vec<CaptureInfo>,
-}
-
-/// A reply, as it goes over the socket.
-pub(super) fn told(reply: impl Serialize) -> Result<Vec<u8>, Failure> {
-    let text = serde_json::to_string(&reply);
-    let text = text.map_err(|error| Failure::failed(error.to_string()))?;
-    Ok(reply_written(|reply| reply.push_str(&text)))
 }
 
 /// A change of the host, on its call's terms.

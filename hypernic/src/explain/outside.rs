@@ -9,6 +9,9 @@ super::reason::reasons! { PORTS, "port":
     Count tap_copied "Frames of more pieces than one writev takes, copied together first",
     Count stream_connects "Times the peer of the stream came",
     Count stream_disconnects "Times the peer of the stream went",
+    Count ring_connects "Times the other cell came",
+    Count ring_disconnects "Times the other cell went",
+    Count ring_wakes "Times the other cell was woken",
     Count vhost_connects "Times the back end came",
     Count vhost_disconnects "Times the back end went",
     Count vhost_fewer_pairs "Times the back end came with fewer pairs of rings than pairs= says",
@@ -46,6 +49,50 @@ super::reason::reasons! { PORTS, "port":
         "virtio_net_hdr of the TAP"
         "an unknown protocol with segmentation"
         "ethtool -K TAP gso off gro off on the host",
+    Drop ring_down "Frames to another cell that was not there"
+        "docs/cells.md"
+        "its worker died or is being exchanged, or it starts"
+        "hypernic cell list says which cell does not answer",
+    Drop ring_too_long "Frames to another cell longer than any NIC leaves to be cut"
+        "64 KiB and headers"
+        "a fault of hypernic"
+        "report it",
+    Drop ring_too_short "Frames to another cell shorter than an Ethernet header"
+        "IEEE 802.3"
+        "a fault of hypernic"
+        "report it",
+    Drop ring_bad_memory "Frames to another cell whose memory the VMM took away meanwhile"
+        "a frame is copied from guest memory into the ring"
+        "the VM ended or unplugged memory"
+        "nothing",
+    Drop ring_sink_cannot_take "Frames from another cell with an offload that cannot be finished"
+        "a ring carries frames as NICs leave them"
+        "an unknown protocol with segmentation"
+        "switch segmentation off in the guest (ethtool -K DEV tso off)",
+    Drop ring_lost_bytes "Bytes in rings that the connection's end took away"
+        "docs/cells.md"
+        "the worker of one of the two cells died or was exchanged"
+        "nothing",
+    Delay ring_no_room "Deliveries to another cell that found its ring full; their senders keep the frames and try again"
+        "a ring has 1 MiB each way"
+        "the other cell is slower than this one sends"
+        "see whether its worker has a processor",
+    Fault ring_bad_record "Records from another cell that contradict their frame"
+        "the other process is not trusted"
+        "another cell is broken or hostile"
+        "find out which, and start it again",
+    Fault ring_bad_peer "Connections of another cell ended because what it wrote cannot be"
+        "the other process is not trusted"
+        "another cell is broken or hostile"
+        "find out which, and start it again",
+    Fault ring_failed_greetings "Those that came to meet and left, or said nothing that can be"
+        "docs/cells.md"
+        "a cell died as it began, or another program connected"
+        "nothing if it is one or two",
+    Refusal ring_refused_newcomers "Those that came to meet while the other cell was there"
+        "one cell has one place"
+        "another program connected"
+        "see who may reach the folder of the control socket",
     Drop stream_down "Frames out while no peer is connected"
         "a stream without a peer has its cable out"
         "the other side is not started"

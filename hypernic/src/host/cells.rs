@@ -1,41 +1,14 @@
 //! What other processes of this daemon serve: NICs that are only known here, and what joins the switches of all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
-
-use super::{Host, NicState};
-use crate::cells::{self, Patience};
+use super::Host;
+use super::far::NicState;
+use crate::cell_calls::{self, Patience};
 use crate::config::cells::control_of;
-use crate::config::{ChipConfig, HostConfig, NicConfig};
+use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
-
-/// What is served elsewhere.
-#[derive(Default)]
-pub(super) struct Far {
-    pub(super) nics: BTreeMap<String, NicConfig>,
-    pub(super) chips: BTreeMap<String, ChipConfig>,
-    /// How those NICs were when their cells were last asked.
-    states: Mutex<BTreeMap<String, NicState>>,
-    /// What the cells were told last.
-    told: Option<HostConfig>,
-    /// Cells that were not there to be told.
-    stale: Mutex<BTreeSet<String>>,
-}
-
-impl Far {
-    pub(super) fn state(&self, nic: &str) -> Option<NicState> {
-        self.nics.get(nic)?;
-        // One that was never asked has no VMM that this process knows of.
-        let known = self.states.lock().get(nic).copied();
-        Some(known.unwrap_or(NicState {
-            connected: false,
-            link: false,
-            failed: false,
-        }))
-    }
-}
 
 /// The NICs of a cell.
 fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'a NicConfig> {
@@ -138,7 +111,7 @@ impl Host {
         }
         let text = is.to_text();
         let cells = self.cells();
-        cells::keep(&text, cells.keys()).map_err(|source| Error::Os {
+        cell_calls::keep(&text, cells.keys()).map_err(|source| Error::Os {
             what: "cannot tell the keeper which cells there are",
             source,
         })?;
@@ -165,9 +138,9 @@ impl Host {
                 (false, true) => Patience::SOME,
                 (false, false) => Patience::MUCH,
             };
-            match cells::tell(path, &text, patience) {
+            match cell_calls::tell(path, &text, patience) {
                 Ok(()) => {}
-                Err(cells::Untold::Absent(_)) if same => {
+                Err(cell_calls::Untold::Absent(_)) if same => {
                     self.far.stale.lock().insert(cell.clone());
                 }
                 Err(why) => {

@@ -11,6 +11,7 @@ use port::capture::Probe;
 use vale::{Switch, Witnesses};
 use vfio_user::VectorInfo;
 
+use super::far::NicState;
 use super::{Attached, Host};
 use crate::config::{ChipConfig, HostConfig, NicConfig};
 use crate::nic::{PATIENCE, RunningNic, Values};
@@ -19,17 +20,6 @@ use crate::spec::NicMac;
 
 /// NICs whose counters are kept at once while all are shown: few enough that the memory is used again and again.
 const ASKED_AT_ONCE: usize = 64;
-
-/// How a NIC is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NicState {
-    /// A VMM has it.
-    pub connected: bool,
-    /// It has a link: the cable is in, and so is that of its port.
-    pub link: bool,
-    /// Its model panicked and was taken off.
-    pub failed: bool,
-}
 
 impl Host {
     /// What it would be made from to be as it is.

@@ -25,6 +25,8 @@ fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
         tenant: "n0".into(),
+        cell: None,
+        stays: false,
         transport: Transport::VfioUser,
         model: MODELS.default_model(),
         socket: SocketSpec::Path(socket.to_owned()),

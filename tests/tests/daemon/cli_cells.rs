@@ -231,7 +231,7 @@ fn a_cell_that_dies_or_stands_still_costs_its_own_nics_only() {
         lab.daemon.log()
     );
     lab.until("the crossing", || {
-        counter(&lab, "port", "lan/x>z", "connects") >= 5
+        counter(&lab, "port", "lan/x>z", "ring_connects") >= 5
     });
     send(&lab, "a", "c", 3000);
     send(&lab, "c", "m", 3000);
@@ -260,7 +260,7 @@ fn the_main_process_may_die_and_cells_go_on() {
     assert_eq!((after["x"], after["y"]), (before["x"], before["y"]));
     assert_ne!(after["main"], before["main"]);
     lab.until("the crossing", || {
-        counter(&lab, "port", "lan/x>main", "connects") >= 4
+        counter(&lab, "port", "lan/x>main", "ring_connects") >= 4
     });
     send(&lab, "a", "m", 3000);
     // It still rules them.
@@ -281,7 +281,7 @@ fn nics_come_to_cells_and_go_and_cells_with_them() {
         "nic add b --port switch:lan --socket-path @/b --cell y",
     ));
     lab.until("the crossing", || {
-        counter(&lab, "port", "lan/x>y", "connects") > 0
+        counter(&lab, "port", "lan/x>y", "ring_connects") > 0
     });
     send(&lab, "a", "b", 2000);
     send(&lab, "m", "a", 2000);
@@ -320,7 +320,7 @@ fn nics_come_to_cells_and_go_and_cells_with_them() {
     );
     lab.ran(&format!("config apply {file}"));
     lab.until("the crossing", || {
-        counter(&lab, "port", "lan/z>x", "connects") > 0
+        counter(&lab, "port", "lan/z>x", "ring_connects") > 0
     });
     send(&lab, "m", "a", 2000);
     assert!(lab.daemon.stop().unwrap().success());
@@ -344,7 +344,7 @@ fn all_processes_of_a_daemon_are_exchanged_in_an_upgrade() {
         verdict.seen.lost
     );
     lab.until("the crossing", || {
-        counter(&lab, "port", "lan/x>y", "connects") > 0
+        counter(&lab, "port", "lan/x>y", "ring_connects") > 0
     });
     send(&lab, "b", "a", 2000);
     send(&lab, "m", "c", 2000);

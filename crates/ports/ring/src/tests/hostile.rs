@@ -153,11 +153,11 @@ impl Scene {
 fn ends(act: impl FnOnce(&Villain)) {
     let scene = Scene::new();
     let mut villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     act(&villain);
-    scene.port.wait_for("disconnects", 1);
+    scene.port.wait_for("ring_disconnects", 1);
     assert_eq!(villain.socket.read(&mut [0]).expect("hung up"), 0);
-    scene.goes_on("bad_peer");
+    scene.goes_on("ring_bad_peer");
 }
 
 #[test]
@@ -222,15 +222,15 @@ fn records_that_cannot_be_end_the_connection() {
 fn frames_before_what_cannot_be_come_and_those_behind_do_not() {
     let scene = Scene::new();
     let villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     for at in [0, 96, 288] {
         villain.header(at, 60, 1);
     }
     villain.header(192, 60, 7);
     villain.publish(384);
-    scene.port.wait_for("disconnects", 1);
+    scene.port.wait_for("ring_disconnects", 1);
     assert_eq!(scene.port.count("frames_in"), 2);
-    scene.goes_on("bad_peer");
+    scene.goes_on("ring_bad_peer");
 }
 
 #[test]
@@ -238,34 +238,34 @@ fn tails_that_cannot_be_end_the_connection() {
     for tail in [32, 97, u32::MAX, 1 << 31] {
         let scene = Scene::new();
         let villain = Villain::new(&scene.path);
-        scene.port.wait_for("connects", 1);
+        scene.port.wait_for("ring_connects", 1);
         if tail == 97 {
             assert!(send(&*scene.port.sink, &[1; 60]));
         }
         villain.set(TAIL, tail);
         assert!(send(&*scene.port.sink, &[1; 60]), "it is dealt with");
-        scene.port.wait_for("disconnects", 1);
-        assert_eq!(scene.port.count("drop_not_connected"), 1);
-        scene.goes_on("bad_peer");
+        scene.port.wait_for("ring_disconnects", 1);
+        assert_eq!(scene.port.count("ring_down"), 1);
+        scene.goes_on("ring_bad_peer");
     }
     // One that goes back.
     let scene = Scene::new();
     let villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     assert!(send(&*scene.port.sink, &[1; 60]));
     villain.set(TAIL, 96);
     assert!(send(&*scene.port.sink, &[1; 60]));
     villain.set(TAIL, 64);
     assert!(send(&*scene.port.sink, &[1; 60]));
-    scene.port.wait_for("disconnects", 1);
-    scene.goes_on("bad_peer");
+    scene.port.wait_for("ring_disconnects", 1);
+    scene.goes_on("ring_bad_peer");
 }
 
 #[test]
 fn headers_that_lie_cost_their_frame_only() {
     let scene = Scene::new();
     let villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     let lies: [(usize, &[u8]); 6] = [
         // A checksum beyond the end, segments without a checksum, of no size, of no protocol, a tag that is none.
         (8, &[1, 0, 0, 0, 0, 0, 60, 0, 6, 0]),
@@ -288,19 +288,19 @@ fn headers_that_lie_cost_their_frame_only() {
     // Shorter than an Ethernet header.
     villain.header(at, 13, 1);
     villain.publish(at + 64);
-    scene.port.wait_for("bad_record", 7);
+    scene.port.wait_for("ring_bad_record", 7);
     for n in 0..6 {
         assert_eq!(scene.port.frame(), [(n * 192) as u8; 60]);
     }
-    assert_eq!(scene.port.count("bad_record"), 7);
-    assert_eq!(scene.port.count("bad_peer"), 0);
+    assert_eq!(scene.port.count("ring_bad_record"), 7);
+    assert_eq!(scene.port.count("ring_bad_peer"), 0);
     until("it is taken", || {
         villain.theirs.load_u32(TAIL as usize, Ordering::SeqCst) == at + 64
     });
     drop(villain);
-    scene.port.wait_for("disconnects", 1);
-    assert_eq!(scene.port.count("disconnects"), 1);
-    scene.goes_on("disconnects");
+    scene.port.wait_for("ring_disconnects", 1);
+    assert_eq!(scene.port.count("ring_disconnects"), 1);
+    scene.goes_on("ring_disconnects");
 }
 
 #[test]
@@ -322,11 +322,14 @@ fn a_lie_is_counted_once_however_often_the_sink_has_no_room() {
     villain.publish(320);
     for _ in 0..10 {
         assert_eq!(port.run(), InletStatus::Blocked);
-        assert_eq!(port.count("bad_record"), 1);
+        assert_eq!(port.count("ring_bad_record"), 1);
     }
     port.to.set_room(2);
     assert_eq!(port.settle(), InletStatus::Idle);
-    assert_eq!((port.count("bad_record"), port.count("frames_in")), (2, 2));
+    assert_eq!(
+        (port.count("ring_bad_record"), port.count("frames_in")),
+        (2, 2)
+    );
 }
 
 struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
@@ -392,14 +395,14 @@ fn a_peer_that_always_has_more_costs_a_turn_what_a_turn_may_cost() {
         port.inlet.run(&*port.to, budget);
     }
     assert!(port.count("frames_in") > 1000);
-    assert_eq!(port.count("bad_peer"), 0);
+    assert_eq!(port.count("ring_bad_peer"), 0);
 }
 
 #[test]
 fn no_room_for_ever_is_no_loop() {
     let scene = Scene::new();
     let villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     until("a full ring", || !send(&*scene.port.sink, &[1; 60_000]));
     let woken = Arc::new(Woken::default());
     let waker: Arc<dyn Wake> = woken.clone();
@@ -409,9 +412,9 @@ fn no_room_for_ever_is_no_loop() {
     // A tail beyond the head, when it is asked for room.
     villain.set(TAIL, 1 << 30);
     villain.ring();
-    scene.port.wait_for("disconnects", 1);
+    scene.port.wait_for("ring_disconnects", 1);
     until("a wake", || woken.times() == 1);
-    scene.goes_on("bad_peer");
+    scene.goes_on("ring_bad_peer");
 }
 
 #[test]
@@ -461,9 +464,11 @@ fn greetings_that_cannot_be_end_the_connection() {
         greet(&socket, &bytes, &fds);
         let mut back = Vec::new();
         socket.read_to_end(&mut back).expect("hung up");
-        until(&format!("case {n}"), || scene.port.count("bad_peer") == 1);
-        assert_eq!(scene.port.count("connects"), 0, "case {n}");
-        scene.goes_on("bad_peer");
+        until(&format!("case {n}"), || {
+            scene.port.count("ring_bad_peer") == 1
+        });
+        assert_eq!(scene.port.count("ring_connects"), 0, "case {n}");
+        scene.goes_on("ring_bad_peer");
     }
 }
 
@@ -484,7 +489,7 @@ fn words_after_the_greeting_end_the_connection() {
         let bytes = [Hello::new(BYTES).bytes(); 2].concat();
         greet(&socket, &bytes[..hello::LEN + more], &[&sealed, &event]);
         socket.read_to_end(&mut Vec::new()).expect("hung up");
-        scene.goes_on("bad_peer");
+        scene.goes_on("ring_bad_peer");
     }
 }
 
@@ -499,13 +504,13 @@ fn a_greeting_in_pieces_is_good_and_half_of_one_is_none() {
         socket.write_all(&bytes[at..=at]).expect("sent");
     }
     greet(&socket, &bytes[hello::LEN - 1..], &[&sealed, &event]);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     drop(socket);
-    scene.port.wait_for("disconnects", 1);
+    scene.port.wait_for("ring_disconnects", 1);
     let mut half = scene.call();
     half.write_all(&bytes[..20]).expect("sent");
     drop(half);
-    scene.goes_on("failed_greetings");
+    scene.goes_on("ring_failed_greetings");
 }
 
 #[test]
@@ -546,14 +551,14 @@ fn memory_that_is_pulled_away_ends_the_connection_and_nothing_else() {
 fn an_empty_ring_begins_anew_and_leaves_most_of_its_pages_alone() {
     let scene = Scene::new();
     let villain = Villain::new(&scene.path);
-    scene.port.wait_for("connects", 1);
+    scene.port.wait_for("ring_connects", 1);
     // Far more than the ring has, but never much at once.
     for n in 0..2000 {
         assert!(send(&*scene.port.sink, &pattern(n, 1514)));
         let head = villain.theirs.load_u32(HEAD as usize, Ordering::SeqCst);
         villain.set(TAIL, head);
     }
-    assert_eq!(scene.port.count("no_room"), 0);
+    assert_eq!(scene.port.count("ring_no_room"), 0);
     let used = rustix::fs::fstat(&villain.theirs)
         .expect("a file")
         .st_blocks

@@ -34,13 +34,13 @@ fn either_side_may_start_first() {
             b = Running::new(connect(&path));
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(send_all(&*b.sink, &[(vec![0; 60], Offload::NONE)]), 1);
-            assert_eq!(b.count("drop_not_connected"), 1);
+            assert_eq!(b.count("ring_down"), 1);
             a = Running::new(listen(&path));
         }
         talk(&a, &b);
         assert_eq!(a.event(), InletEvent::LinkDown);
         assert_eq!(a.event(), InletEvent::LinkUp);
-        assert_eq!((a.count("connects"), b.count("connects")), (1, 1));
+        assert_eq!((a.count("ring_connects"), b.count("ring_connects")), (1, 1));
     }
 }
 
@@ -52,20 +52,20 @@ fn a_peer_goes_and_comes_back() {
     for round in 1..=3 {
         talk(&a, &b);
         drop(b);
-        a.wait_for("disconnects", round);
+        a.wait_for("ring_disconnects", round);
         until("frames to nobody", || {
             send(&*a.sink, &[0; 60]);
-            a.count("drop_not_connected") >= round
+            a.count("ring_down") >= round
         });
         b = Running::new(connect(&path));
     }
     talk(&a, &b);
     // And the one that is called.
     drop(a);
-    b.wait_for("disconnects", 1);
+    b.wait_for("ring_disconnects", 1);
     let a = Running::new(listen(&path));
     talk(&a, &b);
-    assert_eq!(a.count("bad_peer") + b.count("bad_peer"), 0);
+    assert_eq!(a.count("ring_bad_peer") + b.count("ring_bad_peer"), 0);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn what_a_peer_sent_before_it_left_comes_and_what_it_did_not_take_is_counted() {
     });
     assert_eq!(a.frames.try_iter().count(), 100);
     // Ten records of 32 and 100 bytes, in steps of 32.
-    assert_eq!(a.count("lost_in_ring"), 10 * 160);
+    assert_eq!(a.count("ring_lost_bytes"), 10 * 160);
     assert_eq!(a.run(), InletStatus::Idle);
 }
 
@@ -116,10 +116,10 @@ fn a_newcomer_is_refused_while_another_is_there() {
     let b = Running::new(connect(&path));
     talk(&a, &b);
     let c = Running::new(connect(&path));
-    a.wait_for("refused_newcomers", 2);
-    assert_eq!(c.count("connects"), 0);
+    a.wait_for("ring_refused_newcomers", 2);
+    assert_eq!(c.count("ring_connects"), 0);
     talk(&a, &b);
-    assert_eq!(a.count("connects"), 1);
+    assert_eq!(a.count("ring_connects"), 1);
     drop(b);
     talk(&a, &c);
 }
@@ -136,7 +136,7 @@ fn a_peer_that_does_not_greet_is_dropped_after_a_second() {
         assert!(port.inlet.timeout().is_some(), "it would sleep for ever");
         port.run();
         assert!(!port.inlet.link_up());
-        port.count("failed_greetings") == 1
+        port.count("ring_failed_greetings") == 1
     });
     assert!(start.elapsed() >= Duration::from_secs(1));
 }

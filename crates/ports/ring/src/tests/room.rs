@@ -26,24 +26,24 @@ fn full(pair: &Pair) -> usize {
 fn what_finds_no_room_stays_with_the_sender_who_is_woken_when_there_is_some() {
     let mut pair = Pair::new(small);
     let done = full(&pair);
-    assert_eq!(pair.a.count("no_room"), 1);
+    assert_eq!(pair.a.count("ring_no_room"), 1);
     assert_eq!(pair.a.count("frames_out"), done as u64);
     let woken = Arc::new(Woken::default());
     let waker: Arc<dyn Wake> = woken.clone();
     pair.a.sink.want_room(&waker);
     pair.a.settle();
     assert_eq!(woken.times(), 0, "nothing has moved");
-    let rung = pair.b.count("wakes");
+    let rung = pair.b.count("ring_wakes");
     pair.b.to.set_room(10);
     assert_eq!(pair.b.settle(), InletStatus::Blocked);
-    assert_eq!(pair.b.count("wakes"), rung + 1);
+    assert_eq!(pair.b.count("ring_wakes"), rung + 1);
     assert_eq!(woken.times(), 0, "only its own inlet wakes it");
     pair.a.settle();
     assert_eq!(woken.times(), 1);
     // Nobody waits any more, so nobody rings.
     pair.b.to.set_room(10);
     pair.b.settle();
-    assert_eq!(pair.b.count("wakes"), rung + 1);
+    assert_eq!(pair.b.count("ring_wakes"), rung + 1);
     let more = vec![(pattern(9, 1000), Offload::NONE); 20];
     assert_eq!(send_all(&*pair.a.sink, &more), 20);
     pair.b.to.set_room(usize::MAX);
@@ -66,19 +66,19 @@ fn who_asks_when_room_has_come_is_woken_at_once() {
 fn a_sleeping_receiver_is_rung_once_and_a_busy_one_not_at_all() {
     let mut pair = Pair::new(small);
     pair.b.settle();
-    let rung = pair.a.count("wakes");
+    let rung = pair.a.count("ring_wakes");
     let one = [(pattern(0, 60), Offload::NONE)];
     for _ in 0..5 {
         assert_eq!(send_all(&*pair.a.sink, &one), 1);
     }
-    assert_eq!(pair.a.count("wakes"), rung + 1);
+    assert_eq!(pair.a.count("ring_wakes"), rung + 1);
     // It is awake, and has more to do than it may do in one turn.
     assert_eq!(pair.b.inlet.run(&*pair.b.to, 2), InletStatus::More);
     assert_eq!(send_all(&*pair.a.sink, &one), 1);
-    assert_eq!(pair.a.count("wakes"), rung + 1);
+    assert_eq!(pair.a.count("ring_wakes"), rung + 1);
     assert_eq!(pair.b.settle(), InletStatus::Idle);
     assert_eq!(send_all(&*pair.a.sink, &one), 1);
-    assert_eq!(pair.a.count("wakes"), rung + 2);
+    assert_eq!(pair.a.count("ring_wakes"), rung + 2);
 }
 
 /// Sends as a switch does: what finds no room waits for a wake.
@@ -136,8 +136,8 @@ fn no_wake_is_lost_between_two_processes_that_both_send() {
     let (_dir, path) = place();
     let mut a = Running::new(small(listen(&path)));
     let mut b = Running::new(small(connect(&path)));
-    a.wait_for("connects", 1);
-    b.wait_for("connects", 1);
+    a.wait_for("ring_connects", 1);
+    b.wait_for("ring_connects", 1);
     let (from_b, from_a) = (a.take_frames(), b.take_frames());
     std::thread::scope(|scope| {
         scope.spawn(|| push(&*a.sink, FRAMES, |n| 60 + n % 200));
@@ -148,8 +148,8 @@ fn no_wake_is_lost_between_two_processes_that_both_send() {
     for port in [&a, &b] {
         assert_eq!(port.count("frames_in"), FRAMES as u64);
         assert_eq!(port.count("frames_out"), FRAMES as u64);
-        assert_eq!(port.count("bad_peer"), 0);
-        assert!(port.count("wakes") > 0);
+        assert_eq!(port.count("ring_bad_peer"), 0);
+        assert!(port.count("ring_wakes") > 0);
     }
 }
 
@@ -158,8 +158,8 @@ fn senders_get_room_although_what_comes_the_other_way_has_none() {
     let (_dir, path) = place();
     let a = Running::new(small(listen(&path)));
     let b = Running::new(small(connect(&path)));
-    a.wait_for("connects", 1);
-    b.wait_for("connects", 1);
+    a.wait_for("ring_connects", 1);
+    b.wait_for("ring_connects", 1);
     // Frames for the sink behind `a` wait for ever.
     a.to.set_room(0);
     assert_eq!(send_all(&*b.sink, &[(pattern(0, 60), Offload::NONE)]), 1);
@@ -169,7 +169,7 @@ fn senders_get_room_although_what_comes_the_other_way_has_none() {
         scope.spawn(|| push(&*a.sink, 3000, |_| 1500));
         expect(&b.frames, 3000);
     });
-    assert!(a.count("no_room") > 0, "the ring was never full");
+    assert!(a.count("ring_no_room") > 0, "the ring was never full");
     assert!(start.elapsed() < PATIENCE);
     assert_eq!(a.count("frames_in"), 0);
     a.to.set_room(1);
@@ -181,8 +181,8 @@ fn two_senders_that_wait_are_both_woken() {
     let (_dir, path) = place();
     let a = Running::new(small(listen(&path)));
     let b = Running::new(small(connect(&path)));
-    a.wait_for("connects", 1);
-    b.wait_for("connects", 1);
+    a.wait_for("ring_connects", 1);
+    b.wait_for("ring_connects", 1);
     let (done, ends) = channel();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -204,8 +204,8 @@ fn a_frame_that_comes_as_the_receiver_falls_asleep_is_not_overlooked() {
     let (_dir, path) = place();
     let a = Running::new(small(listen(&path)));
     let b = Running::new(small(connect(&path)));
-    a.wait_for("connects", 1);
-    b.wait_for("connects", 1);
+    a.wait_for("ring_connects", 1);
+    b.wait_for("ring_connects", 1);
     // Each is sent when the one before it has come, which is when the other side looks for more, and then sleeps.
     for n in 0..30_000_usize {
         let frame = [(n as u64).to_le_bytes(); 8].concat();

@@ -1,0 +1,44 @@
+//! NICs and chips that other processes of the daemon serve, as this one knows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+
+use crate::config::{ChipConfig, HostConfig, NicConfig};
+
+/// How a NIC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicState {
+    /// A VMM has it.
+    pub connected: bool,
+    /// It has a link: the cable is in, and so is that of its port.
+    pub link: bool,
+    /// Its model panicked and was taken off.
+    pub failed: bool,
+}
+
+/// What is served elsewhere.
+#[derive(Default)]
+pub(super) struct Far {
+    pub(super) nics: BTreeMap<String, NicConfig>,
+    pub(super) chips: BTreeMap<String, ChipConfig>,
+    /// How those NICs were when their cells were last asked.
+    pub(super) states: Mutex<BTreeMap<String, NicState>>,
+    /// What the cells were told last.
+    pub(super) told: Option<HostConfig>,
+    /// Cells that were not there to be told.
+    pub(super) stale: Mutex<BTreeSet<String>>,
+}
+
+impl Far {
+    pub(super) fn state(&self, nic: &str) -> Option<NicState> {
+        self.nics.get(nic)?;
+        // One that was never asked has no VMM that this process knows of.
+        let known = self.states.lock().get(nic).copied();
+        Some(known.unwrap_or(NicState {
+            connected: false,
+            link: false,
+            failed: false,
+        }))
+    }
+}
