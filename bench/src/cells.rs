@@ -265,7 +265,7 @@ fn hostile(options: &Options, page: &mut Page, quiet: &mut Quiet) -> Result<()> 
             value: at(99.0),
             raw: json!({
                 "sent": found.sent, "answered": found.times.len(), "p50": at(50.0), "p99": at(99.0), "max": at(100.0),
-                "lost": found.sent - found.times.len() as u64, "programs": done.load(Ordering::Relaxed),
+                "lost": found.sent.saturating_sub(found.times.len() as u64), "programs": done.load(Ordering::Relaxed),
             }),
         })
     })?;

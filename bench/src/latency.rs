@@ -30,6 +30,8 @@ const RATES: [f64; 2] = [10_000.0, 100_000.0];
 
 /// Where a frame's number is.
 const NUMBER: usize = 16;
+/// Where the source address is.
+const SOURCE: usize = 6;
 
 const SIZE: usize = 60;
 
@@ -228,6 +230,10 @@ pub(crate) fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) 
         let mut echo = [0_u64; 64];
         let mut echoes = 0;
         let came = b.receive(64, |frame| {
+            // Others may flood.
+            if frame.get(SOURCE) != mac(0) {
+                return;
+            }
             echo[echoes] = u64::from_le_bytes(frame.get(NUMBER));
             echoes += 1;
         });
@@ -241,6 +247,9 @@ pub(crate) fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) 
         }
         let times = &mut found.times;
         let came = a.receive(64, |frame| {
+            if frame.get(SOURCE) != mac(1) {
+                return;
+            }
             let number = u64::from_le_bytes(frame.get(NUMBER)) as usize % (1 << 16);
             times.push(left[number].elapsed().as_nanos() as f64 / 1e3);
         });

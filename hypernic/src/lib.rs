@@ -24,6 +24,7 @@ mod hex;
 pub mod hints;
 pub mod host;
 pub mod http;
+mod kept_rings;
 mod kept_taps;
 pub mod learned;
 pub mod left;

@@ -16,6 +16,7 @@ use crate::config::cells::CellLink;
 use crate::config::{LinkLocal, NicConfig, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
+use crate::kept_rings::KeptRing;
 use crate::kept_taps;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -65,7 +66,13 @@ pub(crate) fn open_link(link: &CellLink, name: &str) -> Result<Port, String> {
         true => RingEndpoint::Listen(link.path.clone()),
         false => RingEndpoint::Connect(link.path.clone()),
     };
-    let port = port_ring::open(RingConfig::new(endpoint));
+    let keeps = KeptRing::of(&link.path);
+    let goes_on = keeps.as_ref().and_then(|kept| kept.take());
+    let port = port_ring::open(RingConfig {
+        keeps: keeps.map(|kept| kept as Arc<dyn port_ring::Keeps>),
+        goes_on,
+        ..RingConfig::new(endpoint)
+    });
     let port = port.map_err(|error| error.to_string())?;
     Ok(Port {
         name: name.to_owned(),

@@ -282,8 +282,13 @@ impl Shared {
     ///
     /// False if there is no place left; it is closed then as any other.
     pub fn keep(&self, name: &[u8], fd: BorrowedFd<'_>, notes: [u64; 2]) -> bool {
+        self.keep_number(name, fd.as_raw_fd(), notes)
+    }
+
+    /// The same of a descriptor by its number, for a caller who has another thread do it. It stays open meanwhile.
+    pub fn keep_number(&self, name: &[u8], fd: RawFd, notes: [u64; 2]) -> bool {
         let key = key(name);
-        let Ok(number) = u32::try_from(fd.as_raw_fd()) else {
+        let Ok(number) = u32::try_from(fd) else {
             return false;
         };
         self.forget(name);
@@ -292,7 +297,7 @@ impl Shared {
             .iter()
             .find(|record| record.key.load(Ordering::Relaxed) == 0);
         let Some(record) = free else { return false };
-        let Some(file) = sys::identity(fd.as_raw_fd()) else {
+        let Some(file) = sys::identity(fd) else {
             return false;
         };
         record.put(number, file, notes);

@@ -24,6 +24,11 @@ impl EventFd {
         })?))
     }
 
+    /// One that a process before this one has made.
+    pub fn of(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// Adds one.
     pub fn signal(&self) {
         // A saturated counter is as good as one more.

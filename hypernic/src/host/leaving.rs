@@ -7,6 +7,7 @@ use wire::MacAddr;
 
 use super::Host;
 use crate::config::NicConfig;
+use crate::kept_rings;
 use crate::left::{AllLeft, Arrived};
 use crate::nic::RunningNic;
 
@@ -96,7 +97,8 @@ impl Host {
     /// Stops everything between two messages and two frames, and leaves it to the next worker: after this nothing here may be
     /// dropped or used, and the process ends.
     pub fn leave(mut self) -> AllLeft {
-        // What comes from now on waits in the kernel, for the next worker.
+        // What comes from now on waits in the kernel, or in rings, for the next worker.
+        kept_rings::leave();
         for switch in self.switches.values_mut() {
             switch.shut();
         }

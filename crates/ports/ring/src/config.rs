@@ -2,10 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peer::ListenError;
 use thiserror::Error;
+
+use crate::kept::{Keeps, Parts};
 
 /// Longest frame either way, in bytes: the largest that any NIC leaves to be cut.
 pub const MAX_FRAME: usize = 65536 + 64;
@@ -36,6 +39,10 @@ pub struct RingConfig {
     pub retry_min: Duration,
     /// Longest pause before connecting again.
     pub retry_max: Duration,
+    /// Who keeps the connection for the next process.
+    pub keeps: Option<Arc<dyn Keeps>>,
+    /// The connection that the process before has left.
+    pub goes_on: Option<Parts>,
 }
 
 impl RingConfig {
@@ -46,6 +53,8 @@ impl RingConfig {
             bytes: 1 << 20,
             retry_min: Duration::from_millis(20),
             retry_max: Duration::from_secs(2),
+            keeps: None,
+            goes_on: None,
         }
     }
 

@@ -8,11 +8,12 @@
 //! | 64  | `tail`: bytes that it has taken from the peer's ring                        |
 //! | 128 | `sleeps`: it waits for its eventfd                                         |
 //! | 192 | `wants_room`: it waits for room in its ring                                |
+//! | 256 | `claim`: `tail` behind the frames that it is about to pass on, for itself    |
 //!
 //! Heads and tails wrap. `sleeps` and `wants_room` are 0 for no and a number that is another each time for yes, so that the
 //! peer rings once for each. A side writes its own file only.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,8 +28,9 @@ pub const HEAD: u32 = 0;
 pub const TAIL: u32 = 64;
 pub const SLEEPS: u32 = 128;
 pub const WANTS_ROOM: u32 = 192;
+pub const CLAIM: u32 = 256;
 /// Bytes from the first to behind the last.
-const WORDS: u32 = 256;
+const WORDS: u32 = 320;
 
 /// Where our file is in the map, and where the peer's is.
 const OURS: u64 = 1 << 32;
@@ -85,6 +87,11 @@ impl Crossing {
     #[inline]
     pub fn view(&self) -> View<'_> {
         self.memory.view()
+    }
+
+    /// What the peer is woken by.
+    pub fn their_event(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
     }
 
     /// Wakes the peer, without ever waiting for it.

@@ -9,8 +9,10 @@ use peer::{DeferredCloser, EventFd, PeerFd, SharedMem};
 use rustix::fs::SealFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 
+use crate::config::good_bytes;
 use crate::crossing::{CONTROL, Crossing};
 use crate::hello::{self, Hello};
+use crate::kept::Parts;
 
 /// How long a peer may take to greet.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,6 +40,37 @@ pub struct Met {
     pub wire: Wire,
     /// What wakes us.
     pub event: EventFd,
+    /// Our file and the peer's.
+    pub files: (SharedMem, PeerFd),
+}
+
+impl Met {
+    /// The connection of the process before, if it can go on.
+    pub fn resume(parts: Parts) -> Option<Self> {
+        let closer = DeferredCloser::default();
+        let [socket, ours, our_event, theirs, their_event] = parts.fds;
+        let [our_bytes, their_bytes] = parts.bytes;
+        let peers = |fd| PeerFd::new(fd, &closer);
+        let (socket, theirs, their_event) = (peers(socket), peers(theirs), peers(their_event));
+        let is_ring = |bytes: u32| good_bytes(bytes as usize).is_some();
+        if !is_ring(our_bytes) || !is_ring(their_bytes) {
+            return None;
+        }
+        let file = SharedMem::from_fd(ours, 0, (CONTROL + our_bytes) as usize).ok()?;
+        let event = EventFd::of(our_event);
+        let sides = ((&file, our_bytes), (&theirs, their_bytes));
+        let crossing = Crossing::new(sides.0, sides.1, their_event, closer.clone()).ok()?;
+        Some(Met {
+            crossing,
+            wire: Wire {
+                socket,
+                receiver: Receiver::new(hello::LEN, closer.clone()),
+                closer,
+            },
+            event,
+            files: (file, theirs),
+        })
+    }
 }
 
 /// How a greeting stands.
@@ -121,6 +154,7 @@ impl Greeting {
             crossing,
             wire,
             event: self.event,
+            files: (self.file, file),
         })
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Sink;
-use peer::EventFd;
+use peer::{EventFd, PeerFd, SharedMem};
 use port::{Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::count;
 use crate::crossing::Broken;
 use crate::greeting::{Greeted, Greeting, Heard, Met, Wire};
+use crate::kept::Keeps;
 use crate::out::Out;
 use crate::receive::In;
 use crate::shared::Shared;
@@ -40,6 +41,8 @@ struct Connected {
     wire: Wire,
     /// What the peer rings.
     event: EventFd,
+    /// Open for as long as the connection, for those who keep it.
+    _files: (SharedMem, PeerFd),
     since: Instant,
     /// Frames have come.
     good: bool,
@@ -57,6 +60,7 @@ pub struct RingInlet {
     turns: u32,
     /// The sink had no room.
     blocked: bool,
+    keeps: Option<Arc<dyn Keeps>>,
 }
 
 impl RingInlet {
@@ -75,7 +79,63 @@ impl RingInlet {
             pause: retry.0,
             turns: 0,
             blocked: false,
+            keeps: None,
         }
+    }
+
+    /// One whose connections are kept for the next process, and that goes on with the last one's.
+    pub fn kept(mut self, keeps: Option<Arc<dyn Keeps>>, met: Option<Met>) -> Self {
+        self.keeps = keeps;
+        if let Some(met) = met {
+            self.go_on(met);
+        }
+        self
+    }
+
+    fn go_on(&mut self, met: Met) {
+        let crossing = Arc::new(met.crossing);
+        let (Ok(out), Ok((receive, unsure))) = (
+            Out::resume(Arc::clone(&crossing)),
+            In::resume(Arc::clone(&crossing)),
+        ) else {
+            self.shared.fail(&crossing);
+            // The peer is told, though others may have it open.
+            let _ = rustix::net::shutdown(met.wire.as_fd(), rustix::net::Shutdown::Both);
+            return;
+        };
+        self.shared.tally.add(count::LOST, unsure);
+        self.begin(out, receive, met.wire, (met.event, met.files));
+        // What came meanwhile, and who hung up.
+        self.shared.bell.ring();
+    }
+
+    fn begin(
+        &mut self,
+        out: Out,
+        receive: In,
+        wire: Wire,
+        (event, files): (EventFd, (SharedMem, PeerFd)),
+    ) {
+        let crossing = out.crossing();
+        if let Some(keeps) = &self.keeps {
+            let fds = [
+                wire.as_fd(),
+                files.0.as_fd(),
+                event.as_fd(),
+                files.1.as_fd(),
+                crossing.their_event(),
+            ];
+            keeps.begun(fds, [crossing.ours, crossing.theirs]);
+        }
+        self.shared.replace(Some(out));
+        self.link = Link::Connected(Box::new(Connected {
+            receive,
+            wire,
+            event,
+            _files: files,
+            since: Instant::now(),
+            good: false,
+        }));
     }
 
     /// Gets as far towards a connection as is possible now.
@@ -132,21 +192,18 @@ impl RingInlet {
 
     fn connected(&mut self, met: Met) {
         let crossing = Arc::new(met.crossing);
-        self.shared.replace(Some(Out::new(Arc::clone(&crossing))));
         self.shared.tally.add(count::CONNECTS, 1);
-        self.link = Link::Connected(Box::new(Connected {
-            receive: In::new(crossing),
-            wire: met.wire,
-            event: met.event,
-            since: Instant::now(),
-            good: false,
-        }));
+        let out = Out::new(Arc::clone(&crossing));
+        self.begin(out, In::new(crossing), met.wire, (met.event, met.files));
     }
 
     fn disconnect(&mut self) {
         let Link::Connected(old) = std::mem::replace(&mut self.link, Link::Listening) else {
             return;
         };
+        if let Some(keeps) = &self.keeps {
+            keeps.over();
+        }
         let out = self.shared.replace(None);
         let unsent = out.map_or(0, |mut out| out.left());
         let unread = old.receive.left();
@@ -221,6 +278,19 @@ fn ready(socket: BorrowedFd<'_>, listener: Option<BorrowedFd<'_>>) -> (bool, boo
     }
     let some = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
     (some(fds.first()), some(fds.get(1)))
+}
+
+impl Drop for RingInlet {
+    fn drop(&mut self) {
+        let Some(keeps) = self.keeps.as_ref() else {
+            return;
+        };
+        if !keeps.leaves() {
+            return keeps.over();
+        }
+        // Another process goes on with what is open.
+        std::mem::forget(std::mem::replace(&mut self.link, Link::Listening));
+    }
 }
 
 impl Inlet for RingInlet {

@@ -15,6 +15,7 @@ mod crossing;
 mod greeting;
 mod hello;
 mod inlet;
+mod kept;
 mod out;
 mod receive;
 mod record;
@@ -26,6 +27,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use config::{Endpoint, MAX_BYTES, MAX_FRAME, MIN_BYTES, RingConfig, RingError};
+pub use kept::{Keeps, PARTS, Parts};
 use port::Port;
 use shared::Shared;
 
@@ -42,7 +44,9 @@ pub fn open(config: RingConfig) -> Result<Port, RingError> {
     let source = source::Source::new(config.endpoint)?;
     let shared = Arc::new(Shared::new()?);
     let retry = (config.retry_min, config.retry_max);
+    let met = config.goes_on.and_then(greeting::Met::resume);
     let inlet = inlet::RingInlet::new(source, bytes, retry, Arc::clone(&shared));
+    let inlet = inlet.kept(config.keeps, met);
     Ok(Port {
         name,
         sink: Arc::new(sink::RingSink::new(Arc::clone(&shared))),

@@ -12,7 +12,7 @@ use crate::count;
 use crate::crossing::{
     Broken, Crossing, HEAD, OUR_RING, SLEEPS, TAIL, WANTS_ROOM, another, our_words, their_words,
 };
-use crate::record;
+use crate::record::{self, ALIGN};
 
 /// The sending half of a connection.
 pub struct Out {
@@ -61,6 +61,24 @@ impl Out {
             asked: 0,
             asked_at: 0,
         }
+    }
+
+    /// Goes on where the process before has left the ring.
+    pub fn resume(crossing: Arc<Crossing>) -> Result<Self, Broken> {
+        let mut out = Self::new(Arc::clone(&crossing));
+        let view = crossing.view();
+        let (ours, theirs) = (our_words(&view)?, their_words(&view)?);
+        out.head = ours.load(HEAD, Ordering::Acquire);
+        out.tail = theirs.load(TAIL, Ordering::Acquire);
+        if out.head.wrapping_sub(out.tail) > crossing.ours || !out.head.is_multiple_of(ALIGN) {
+            return Err(Broken);
+        }
+        // Those who waited for room are gone.
+        out.asked = ours.load(WANTS_ROOM, Ordering::Relaxed);
+        ours.store(WANTS_ROOM, 0, Ordering::Relaxed);
+        // It may not have been woken for what is there.
+        crossing.wake();
+        Ok(out)
     }
 
     pub fn crossing(&self) -> &Crossing {

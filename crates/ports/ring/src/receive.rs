@@ -10,7 +10,8 @@ use wire::Offload;
 
 use crate::count;
 use crate::crossing::{
-    Broken, Crossing, HEAD, SLEEPS, TAIL, THEIR_RING, WANTS_ROOM, another, our_words, their_words,
+    Broken, CLAIM, Crossing, HEAD, SLEEPS, TAIL, THEIR_RING, WANTS_ROOM, another, our_words,
+    their_words,
 };
 use crate::record::{self, ALIGN, HEADER, Record};
 use crate::shared::Shared;
@@ -62,6 +63,28 @@ impl In {
             ends: Vec::with_capacity(MAX_BATCH),
             finisher: Finisher::new(),
         }
+    }
+
+    /// Goes on where the process before has left the ring. What that was passing on is taken for passed on: no frame comes twice.
+    /// Returns how many bytes that is.
+    pub fn resume(crossing: Arc<Crossing>) -> Result<(Self, u64), Broken> {
+        let mut there = Self::new(Arc::clone(&crossing));
+        let view = crossing.view();
+        let (ours, theirs) = (our_words(&view)?, their_words(&view)?);
+        let (tail, claim) = (
+            ours.load(TAIL, Ordering::Acquire),
+            ours.load(CLAIM, Ordering::Acquire),
+        );
+        there.tail = tail;
+        let unsure = claim.wrapping_sub(tail);
+        if unsure > there.there(&theirs)? || !claim.is_multiple_of(ALIGN) {
+            return Err(Broken);
+        }
+        there.tail = claim;
+        ours.store(TAIL, claim, Ordering::Release);
+        there.sleeps = ours.load(SLEEPS, Ordering::Relaxed);
+        ours.store(SLEEPS, 0, Ordering::Relaxed);
+        Ok((there, unsure.into()))
     }
 
     pub fn crossing(&self) -> &Crossing {
@@ -158,6 +181,7 @@ impl In {
             end.wrapping_sub(record::size(frame.len()))
         });
         let offered = batch.len();
+        ours.store(CLAIM, end, Ordering::Release);
         let dealt = self.deliver(shared, to, &batch);
         let now = match dealt {
             0 => begin,
@@ -169,6 +193,7 @@ impl In {
             self.tail = now;
             self.publish(shared, &ours, &theirs);
         }
+        ours.store(CLAIM, now, Ordering::Release);
         Ok(Passed {
             looked,
             short: dealt < offered,

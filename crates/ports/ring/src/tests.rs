@@ -2,6 +2,7 @@
 
 mod frames;
 mod hostile;
+mod kept;
 mod life;
 mod rig;
 mod room;
