@@ -206,10 +206,8 @@ fn comes_again(lab: &Lab, cell: &str, before: Pid) {
 
 #[test]
 fn a_cell_that_dies_or_stands_still_costs_its_own_nics_only() {
-    let mut lab = lab(
-        &lan(&[("a", "x"), ("b", "y"), ("c", "z"), ("m", "main")]),
-        3,
-    );
+    let words = lan(&[("a", "x"), ("b", "y"), ("c", "z"), ("m", "main")]);
+    let mut lab = lab(&words, 3);
     let report = meanwhile(&mut lab, "a", "b", |lab| {
         for _ in 0..3 {
             let before = cells(lab)["z"];
