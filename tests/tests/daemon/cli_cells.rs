@@ -11,9 +11,11 @@ use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
+use vfio_user::Client;
 
 use crate::cli_config::Lab;
 use crate::cli_crash::kill;
+use crate::cli_descriptors::without_descriptors;
 
 /// NICs on a switch, by name and cell.
 fn lan(nics: &[(&str, &str)]) -> String {
@@ -235,6 +237,17 @@ fn a_cell_that_dies_or_stands_still_costs_its_own_nics_only() {
         assert!(!lab.ran("nic list").contains("\nn "), "nothing has changed");
         kill_process(z, Signal::CONT).unwrap();
         lab.until("an answer", || cells(lab).contains_key("z"));
+        // One that has no descriptor left takes none from others.
+        let z = cells(lab)["z"];
+        without_descriptors(z, || {
+            lab.ran(&at(
+                lab,
+                "nic add d --port switch:lan --socket-path @/d --cell y",
+            ));
+            let mut client = Client::connect(lab.at("d")).expect("the cell y has descriptors");
+            client.info().expect("and serves");
+        });
+        lab.ran("nic remove d");
     });
     let verdict = report.verdict().expect("somebody received");
     assert!(

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use vfio_user::{Client, ClientError, EventFd, SharedMem};
 
 /// Keeps a process from opening descriptors while something is done.
-fn without_descriptors<T>(process: Pid, work: impl FnOnce() -> T) -> T {
+pub(crate) fn without_descriptors<T>(process: Pid, work: impl FnOnce() -> T) -> T {
     let none = Rlimit {
         // Those that are open stay; one call waits for that many at most.
         current: Some(3),
