@@ -98,10 +98,26 @@ impl Subject<'_> {
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
             Call::NicInterrupts(call) => {
-                told(insight::vectors(&host.read(), call.name.as_deref())?)
+                let mut own = insight::vectors(&host.read(), call.name.as_deref())?;
+                if call.name.is_none() {
+                    let theirs = cells::ask_all(host, call).into_iter();
+                    own.vectors
+                        .extend(theirs.flat_map(|(_, told)| told.vectors));
+                }
+                told(own)
             }
             Call::NicTrace(call) => told(insight::trace(&host.read(), call)?),
-            Call::NicMemory(call) => told(insight::regions(&host.read(), call.name.as_deref())?),
+            Call::NicMemory(call) => {
+                let mut own = insight::regions(&host.read(), call.name.as_deref())?;
+                if call.name.is_none() {
+                    for (_, told) in cells::ask_all(host, call) {
+                        own.regions.extend(told.regions);
+                        own.resident += told.resident;
+                        own.resident_shared += told.resident_shared;
+                    }
+                }
+                told(own)
+            }
             Call::SwitchAddresses(call) => {
                 let own = insight::addresses(&host.read(), call.name.as_deref())?;
                 told(cells::addresses(host, call, own))

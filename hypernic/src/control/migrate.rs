@@ -346,6 +346,8 @@ fn can_move(nic: &NicConfig) -> Result<(), Failure> {
             .into()
     } else if matches!(nic.socket, SocketSpec::Fd(_)) || nic.port.fd().is_some() {
         "is made of a descriptor that was handed over, which has no name elsewhere".into()
+    } else if let Some(cell) = &nic.cell {
+        format!("is in the cell {cell}: give it cell = \"main\" here, then it can")
     } else if quarantine::holds(&nic.name) {
         "is in quarantine: it killed the worker twice, and has no state".into()
     } else {

@@ -23,8 +23,9 @@ impl Host {
     pub fn apply(&mut self, plan: &Plan) -> Result<(), Error> {
         let before = self.configuration();
         self.with_all_descriptors(|host| {
+            let mut far_goes = false;
             for step in &plan.steps {
-                if let Err(error) = host.step(step) {
+                if let Err(error) = host.next_step(step, &mut far_goes) {
                     host.restore(&before);
                     return Err(error);
                 }
@@ -84,8 +85,9 @@ impl Host {
     /// Has a host be again what it was. What cannot be had again is told in the log.
     fn restore(&mut self, before: &HostConfig) {
         let plan = Plan::of(&self.configuration(), before, &|_| false, true);
+        let mut far_goes = false;
         for step in &plan.steps {
-            if let Err(error) = self.step(step) {
+            if let Err(error) = self.next_step(step, &mut far_goes) {
                 tracing::error!("cannot go back to what was before: {error}");
             }
         }
@@ -100,6 +102,16 @@ impl Host {
     /// A cell cannot.
     pub(crate) fn settle_or_go_back(&mut self, before: &HostConfig) -> Result<(), Error> {
         self.settle().inspect_err(|_| self.restore(before))
+    }
+
+    /// One step after others. What another process gives up, this one or a third may get: so that one is told before. `far_goes`:
+    /// there is such a thing.
+    fn next_step(&mut self, step: &Step, far_goes: &mut bool) -> Result<(), Error> {
+        *far_goes |= matches!(step, Step::RemoveNic(name) if self.far_nic(name).is_some());
+        if matches!(step, Step::AddNic(_)) && std::mem::take(far_goes) {
+            self.settle()?;
+        }
+        self.step(step)
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Error> {

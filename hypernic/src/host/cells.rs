@@ -32,6 +32,12 @@ impl Host {
         Ok(())
     }
 
+    /// Whether other processes serve some of its NICs, or did.
+    pub(crate) fn has_cells(&self) -> bool {
+        let is_one = self.head.own_cell().is_some();
+        is_one || !self.far.nics.is_empty() || self.far.told.is_some()
+    }
+
     /// A NIC that another process serves.
     pub(crate) fn far_nic(&self, name: &str) -> Option<&NicConfig> {
         self.far.nics.get(name)
@@ -92,6 +98,13 @@ impl Host {
     /// # Errors
     /// As [`Host::settle`].
     pub(super) fn settle_with(&mut self, going_back: bool) -> Result<(), Error> {
+        if !self.has_cells() {
+            // Of a worker before this one some may be left.
+            if self.gate.is_some() {
+                threads::apart(|| keeper::end_other_cells(&[]));
+            }
+            return Ok(());
+        }
         let is = self.configuration();
         let mut links = is.links();
         for (name, running) in &mut self.switches {
@@ -101,36 +114,55 @@ impl Host {
         if is.own_cell().is_some() || keeper::current().is_none() {
             return Ok(());
         }
-        if self.far.told.is_none() && self.far.nics.is_empty() {
-            // There never was a cell, as this worker knows.
-            threads::apart(|| keeper::end_other_cells(&[]));
-            return Ok(());
-        }
         if self.far.told.as_ref() == Some(&is) {
             return Ok(());
         }
         let text = is.to_text();
         let cells = self.cells();
+        self.tell_leaving(&text, &cells);
         cell_calls::keep(&text, cells.keys()).map_err(|source| Error::Os {
             what: "cannot tell the keeper which cells there are",
             source,
         })?;
         let before = self.far.told.replace(is.clone());
-        let Some(before) = before else {
+        if self.gate.is_some() {
             // They are about to start, or were there before this worker: they are told when they answer.
             self.far.stale.lock().extend(cells.into_keys());
             return Ok(());
-        };
+        }
         self.far
             .stale
             .lock()
             .retain(|cell| cells.contains_key(cell));
-        let starting = before.cell_names();
+        self.tell_cells(&before.unwrap_or_default(), &is, &cells, going_back)
+    }
+
+    /// Those that are about to end give up their NICs at once: another process may get their sockets. They end anyway.
+    fn tell_leaving(&self, text: &str, stay: &BTreeMap<String, PathBuf>) {
+        let Some((before, control)) = self.far.told.as_ref().zip(self.head.control.as_ref()) else {
+            return;
+        };
+        let leaving = before.cell_names().into_iter();
+        for cell in leaving.filter(|cell| !stay.contains_key(cell)) {
+            let _ = cell_calls::tell(&control_of(control, &cell), text, Patience::LITTLE);
+        }
+    }
+
+    /// Tells cells what there is now.
+    fn tell_cells(
+        &self,
+        before: &HostConfig,
+        is: &HostConfig,
+        cells: &BTreeMap<String, PathBuf>,
+        going_back: bool,
+    ) -> Result<(), Error> {
+        let text = is.to_text();
+        let known = before.cell_names();
         let mut failed = None;
-        for (cell, path) in &cells {
-            let same = of_cell(&before, cell).eq(of_cell(&is, cell));
+        for (cell, path) in cells {
+            let same = of_cell(before, cell).eq(of_cell(is, cell));
             let was_absent = self.far.stale.lock().contains(cell);
-            let patience = match (same, starting.contains(cell)) {
+            let patience = match (same, known.contains(cell)) {
                 // It is told as soon as it answers.
                 (true, _) if was_absent => continue,
                 _ if was_absent && going_back => Patience::LITTLE,

@@ -177,6 +177,13 @@ fn nics_in_cells_are_served_by_processes_of_their_own_and_meet_on_their_switch()
     );
     let (well, said) = lab.run("capture a --write /dev/null");
     assert!(!well && said.contains("control.sock.cell-x"), "{said}");
+    for (words, nic) in [("irq", "a"), ("mem", "b")] {
+        lab.ran(&format!("{words} {nic}"));
+        lab.ran(words);
+    }
+    let save = r#"{"method":"io.hypernic.Migrate.Save","parameters":{"id":"m1","nic":"a"}}"#;
+    let said = crate::cli_control::call(&lab, save);
+    assert!(said.contains("is in the cell x"), "{said}");
     // What is laid down is the main one's.
     let asked = std::process::Command::new(hypernic_tests::binary().unwrap())
         .args(["nic", "remove", "a", "--control"])
@@ -302,6 +309,10 @@ fn nics_come_to_cells_and_go_and_cells_with_them() {
         &lab,
         "nic add a --port switch:lan --socket-path @/a --cell x",
     ));
+    assert!(
+        lab.at("a").exists(),
+        "the first cell serves when it is said to"
+    );
     lab.ran(&at(
         &lab,
         "nic add b --port switch:lan --socket-path @/b --cell y",
@@ -349,6 +360,13 @@ fn nics_come_to_cells_and_go_and_cells_with_them() {
         counter(&lab, "port", "lan/z>x", "ring_connects") > 0
     });
     send(&lab, "m", "a", 2000);
+    // From one cell to another, whichever is told first.
+    for (from, to) in [("x", "z"), ("z", "x")] {
+        let words = format!("keeper = true\n{}", lan(&[("a", to), ("m", from)]));
+        let file = lab.write("next.toml", &words);
+        lab.ran(&format!("config apply {file} --disconnect"));
+        send(&lab, "m", "a", 500);
+    }
     assert!(lab.daemon.stop().unwrap().success());
 }
 

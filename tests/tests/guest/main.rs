@@ -4,6 +4,7 @@
 mod apparmor;
 mod architectures;
 mod back_ends;
+mod cells;
 mod crash;
 mod demo;
 mod dpdk;
