@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use control::{
-    Addresses, AskError, Call, CellInfo, Cells, Explain, Failure, Method, MetricsGet, Reasons,
-    Section, StatusGet, SwitchAddresses, UpgradeBegin,
+    Addresses, AskError, Call, CellInfo, Cells, Explain, Failure, Method, MetricsGet,
+    NicInterrupts, NicMemory, Reasons, Regions, Section, StatusGet, SwitchAddresses, UpgradeBegin,
+    Vectors,
 };
 use parking_lot::RwLock;
 use serde::Serialize;
@@ -117,7 +118,7 @@ pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>
 }
 
 /// Asks all cells; those that do not answer are left out.
-pub(super) fn ask_all<M: Method>(host: &RwLock<Host>, call: &M) -> Vec<(String, M::Reply)> {
+fn ask_all<M: Method>(host: &RwLock<Host>, call: &M) -> Vec<(String, M::Reply)> {
     let cells = host.read().cells();
     let told = cells
         .into_iter()
@@ -227,6 +228,27 @@ pub(super) fn addresses(
         let own = theirs.addresses.into_iter();
         told.addresses
             .extend(own.filter(|one| !one.port.contains(CROSSES)));
+    }
+    told
+}
+
+/// The interrupts of all NICs, if all are asked for.
+pub(super) fn vectors(host: &RwLock<Host>, call: &NicInterrupts, mut told: Vectors) -> Vectors {
+    if call.name.is_none() {
+        let theirs = ask_all(host, call).into_iter();
+        told.vectors.extend(theirs.flat_map(|(_, one)| one.vectors));
+    }
+    told
+}
+
+/// The memory of all guests, if all are asked for.
+pub(super) fn regions(host: &RwLock<Host>, call: &NicMemory, mut told: Regions) -> Regions {
+    if call.name.is_none() {
+        for (_, one) in ask_all(host, call) {
+            told.regions.extend(one.regions);
+            told.resident += one.resident;
+            told.resident_shared += one.resident_shared;
+        }
     }
     told
 }

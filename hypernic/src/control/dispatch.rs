@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use control::{
-    Call, CaptureInfo, Captures, Description, Done, Failure, INTERFACES, Info, Interface, Role,
-    Status, reply_written,
+    Call, CaptureInfo, Captures, Description, Done, Failure, INTERFACES, Info, Interface,
+    MetricsGet, Role, Status, UpgradeBegin, reply_written,
 };
 use parking_lot::RwLock;
 
@@ -74,18 +74,7 @@ impl Subject<'_> {
             Call::CellList(_) => told(cells::list(host)),
             Call::StatusGet(_) => told(status(&host.read(), role)),
             Call::UpgradeStates(call) => told(upgrade::states(&host.read(), call)?),
-            Call::UpgradeBegin(call) => {
-                let first = control::UpgradeBegin {
-                    check: Some(true),
-                    ..call.clone()
-                };
-                upgrade::begin(&host.read(), &first, self.trusted)?;
-                cells::upgrade(host, &first)?;
-                if call.check != Some(true) {
-                    cells::upgrade(host, call)?;
-                }
-                told(upgrade::begin(&host.read(), call, self.trusted)?)
-            }
+            Call::UpgradeBegin(call) => self.upgrade(call),
             Call::MigrateSave(call) => told(migrate::save(&mut host.write(), call)?),
             Call::MigrateLoad(call) => told(migrate::load(&mut host.write(), call)?),
             Call::MigrateCommit(call) => told(migrate::commit(&mut host.write(), call)?),
@@ -98,25 +87,13 @@ impl Subject<'_> {
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
             Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
             Call::NicInterrupts(call) => {
-                let mut own = insight::vectors(&host.read(), call.name.as_deref())?;
-                if call.name.is_none() {
-                    let theirs = cells::ask_all(host, call).into_iter();
-                    own.vectors
-                        .extend(theirs.flat_map(|(_, told)| told.vectors));
-                }
-                told(own)
+                let own = insight::vectors(&host.read(), call.name.as_deref())?;
+                told(cells::vectors(host, call, own))
             }
             Call::NicTrace(call) => told(insight::trace(&host.read(), call)?),
             Call::NicMemory(call) => {
-                let mut own = insight::regions(&host.read(), call.name.as_deref())?;
-                if call.name.is_none() {
-                    for (_, told) in cells::ask_all(host, call) {
-                        own.regions.extend(told.regions);
-                        own.resident += told.resident;
-                        own.resident_shared += told.resident_shared;
-                    }
-                }
-                told(own)
+                let own = insight::regions(&host.read(), call.name.as_deref())?;
+                told(cells::regions(host, call, own))
             }
             Call::SwitchAddresses(call) => {
                 let own = insight::addresses(&host.read(), call.name.as_deref())?;
@@ -143,17 +120,7 @@ impl Subject<'_> {
             Call::ConfigApply(call) => told(config::apply(&mut host.write(), call)?),
             Call::ConfigConfirm(_) => told(config::confirm(&mut host.write())?),
             Call::ConfigRollback(_) => told(config::roll_back(&mut host.write())?),
-            Call::MetricsGet(call) => Ok(reply_written(|text| {
-                let mut told = metrics::Writer::new(call, text);
-                let mut names = cells::Names::default();
-                self.each_section(&mut |section| {
-                    names.add(section.kind, &section.name);
-                    told.add(&section);
-                });
-                let others = cells::sections(host, call, names);
-                others.iter().for_each(|section| told.add_told(section));
-                told.end();
-            })),
+            Call::MetricsGet(call) => Ok(self.metrics(call)),
             // The server does, for those who ask for another protocol.
             Call::CaptureStart(_) => Err(Failure::invalid(
                 "frames come as pcapng on the connection: call it with \"upgrade\"",
@@ -168,6 +135,35 @@ impl Subject<'_> {
                 told(cells::explain(host, call, own))
             }
         }
+    }
+
+    /// All processes go on as another program, or none.
+    fn upgrade(&self, call: &UpgradeBegin) -> Result<Vec<u8>, Failure> {
+        let first = UpgradeBegin {
+            check: Some(true),
+            ..call.clone()
+        };
+        upgrade::begin(&self.host.read(), &first, self.trusted)?;
+        cells::upgrade(self.host, &first)?;
+        if call.check != Some(true) {
+            cells::upgrade(self.host, call)?;
+        }
+        told(upgrade::begin(&self.host.read(), call, self.trusted)?)
+    }
+
+    /// The counters of all processes.
+    fn metrics(&self, call: &MetricsGet) -> Vec<u8> {
+        reply_written(|text| {
+            let mut told = metrics::Writer::new(call, text);
+            let mut names = cells::Names::default();
+            self.each_section(&mut |section| {
+                names.add(section.kind, &section.name);
+                told.add(&section);
+            });
+            let others = cells::sections(self.host, call, names);
+            others.iter().for_each(|section| told.add_told(section));
+            told.end();
+        })
     }
 
     fn sections(&self) -> Vec<Section> {
