@@ -49,6 +49,11 @@ pub fn command(cell: &str, file: RawFd) -> Command {
     ] {
         command.env_remove(variable);
     }
+    // Each process writes one of its own.
+    if let Some(mut file) = std::env::var_os(crate::timeline::FILE) {
+        file.push(format!(".cell-{cell}"));
+        command.env(crate::timeline::FILE, file);
+    }
     command
 }
 

@@ -207,7 +207,7 @@ fn serve(
     })?;
     tracing::info!("sandbox {layers}");
     tracing::info!(
-        nics = config.nics.len(),
+        nics = config.nics.iter().filter(|nic| config.is_own(nic)).count(),
         switches = config.switches.len(),
         "serving"
     );

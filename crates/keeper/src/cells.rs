@@ -50,6 +50,7 @@ pub fn cell(name: &str, text: &str) -> io::Result<bool> {
     let text = format!("{TITLE}{name}\n{text}");
     let file = file_of("cell", text.as_bytes())?;
     page.leave(&name_of(name), file, [IS, 0]);
+    page.name_cells();
     Ok(page.has(&name_of(name)))
 }
 
@@ -57,6 +58,7 @@ pub fn cell(name: &str, text: &str) -> io::Result<bool> {
 pub fn end_cell(name: &str) {
     if let Some(page) = shared::current() {
         drop(page.take(&name_of(name)));
+        page.name_cells();
     }
 }
 
@@ -66,11 +68,11 @@ pub fn end_other_cells(cells: &[&str]) {
         return;
     };
     let keys: Vec<_> = cells.iter().map(|name| key(&name_of(name))).collect();
-    let others = page.left().kept.into_iter();
-    for kept in others.filter(|kept| kept.notes[0] == IS && !keys.contains(&kept.key)) {
-        page.forget_key(kept.key);
-        drop(sys::take_over(kept.fd));
+    for (key, fd) in page.noted(IS).filter(|(key, _)| !keys.contains(key)) {
+        page.forget_key(key);
+        drop(sys::take_over(fd));
     }
+    page.name_cells();
 }
 
 /// A cell that is a child of this process.
@@ -89,6 +91,9 @@ struct Child {
 pub(crate) struct Cells {
     start: Option<Start>,
     children: BTreeMap<u64, Child>,
+    /// Those that were named, and when we looked.
+    wanted: BTreeMap<u64, RawFd>,
+    seen: Option<u32>,
 }
 
 impl Cells {
@@ -110,6 +115,8 @@ impl Cells {
         Self {
             start,
             children: left.filter_map(child).collect(),
+            wanted: BTreeMap::new(),
+            seen: None,
         }
     }
 
@@ -129,21 +136,28 @@ impl Cells {
     /// Starts and ends cells, so that those run that the page names; none, if the keeper is `stopping`.
     pub(crate) fn look(&mut self, page: &Shared, stopping: bool) {
         let Some(start) = self.start else { return };
-        let mut wanted = BTreeMap::new();
-        if !stopping {
-            let kept = page.left().kept.into_iter();
-            let cells = kept.filter(|kept| kept.notes[0] == IS);
-            wanted.extend(cells.map(|kept| (kept.key, kept.fd)));
-        }
-        self.children.retain(|key, child| {
+        // The page is long, and this is done four times a second.
+        let named = page.cells_named();
+        let mut died = false;
+        for child in self.children.values_mut() {
             child.reap();
+            died |= child.pid.is_none();
+        }
+        if stopping {
+            self.wanted.clear();
+        } else if died || self.seen != Some(named) {
+            self.wanted = page.noted(IS).collect();
+        }
+        self.seen = Some(named);
+        let wanted = &self.wanted;
+        self.children.retain(|key, child| {
             let stays = wanted.contains_key(key);
             if !stays {
                 child.end();
             }
             stays || child.pid.is_some()
         });
-        for (key, fd) in wanted {
+        for (&key, &fd) in wanted {
             match self.children.get_mut(&key) {
                 // It is asked to end, and wanted again: once it has.
                 Some(child) if child.pid.is_some() => {}

@@ -57,6 +57,8 @@ pub struct Shared {
     kept: [KeptRecord; KEPT],
     /// The descriptor of the file that a worker has left which ended by itself, plus 1; 0: there is none.
     handover: AtomicU32,
+    /// How often workers have named other cells.
+    cells: AtomicU32,
 }
 
 // SAFETY: its fields, and those of what it is made of, are atomic integers.
@@ -313,6 +315,25 @@ impl Shared {
             // The page has it from now on.
             let _ = file.into_raw_fd();
         }
+    }
+
+    /// What is kept with such a first note: keys and numbers.
+    pub(crate) fn noted(&self, note: u64) -> impl Iterator<Item = (u64, RawFd)> {
+        let is = move |record: &&KeptRecord| record.notes[0].load(Ordering::Relaxed) == note;
+        self.kept.iter().filter(is).filter_map(|record| {
+            let key = record.key.load(Ordering::Acquire);
+            Some((key, record.number().filter(|_| key != 0)?))
+        })
+    }
+
+    /// Other cells are named than before.
+    pub(crate) fn name_cells(&self) {
+        self.cells.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often that was.
+    pub(crate) fn cells_named(&self) -> u32 {
+        self.cells.load(Ordering::Acquire)
     }
 
     fn find(&self, name: &[u8]) -> Option<&KeptRecord> {

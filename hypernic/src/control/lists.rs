@@ -16,7 +16,11 @@ use crate::host::Host;
 use crate::report::Section;
 
 pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
-    let wanted = |nic: &&crate::config::NicConfig| name.is_none_or(|name| nic.name == name);
+    // A cell is asked each second, and knows all NICs of the daemon.
+    let head = host.head();
+    let is_told = |nic: &crate::config::NicConfig| head.own_cell().is_none() || head.is_own(nic);
+    let wanted =
+        |nic: &&crate::config::NicConfig| name.is_none_or(|name| nic.name == name) && is_told(nic);
     let info = |nic: &crate::config::NicConfig| {
         let state = host.nic_state(&nic.name)?;
         Some(NicInfo {

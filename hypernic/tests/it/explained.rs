@@ -74,6 +74,8 @@ fn every_counter_has_a_row_and_every_row_a_counter() {
     }
     // A TAP wants rights that a test may not have, and nothing is to panic or to be lost here.
     reported.extend(port_tap::COUNTERS.iter().map(|name| ("port", *name)));
+    // Rings join processes, and here is one.
+    reported.extend(port_ring::COUNTERS.iter().map(|name| ("port", *name)));
     reported.insert(("nic", "failed"));
     reported.insert(("nic", "quarantined"));
     reported.insert(("nic", "rx_quarantined"));

@@ -191,6 +191,13 @@ fn nics_in_cells_are_served_by_processes_of_their_own_and_meet_on_their_switch()
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    let listed = std::process::Command::new(hypernic_tests::binary().unwrap())
+        .args(["nic", "list", "--control"])
+        .arg(lab.at("control.sock.cell-x"))
+        .output()
+        .unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert_eq!(listed.lines().count(), 2, "a cell lists its own: {listed}");
     assert!(
         !asked.status.success() && said.contains("this is the cell x"),
         "{said}"

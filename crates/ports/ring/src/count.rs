@@ -1,5 +1,6 @@
 //! Names and places of the counters.
 
+/// The counters of a ring port, by name.
 pub const NAMES: [&str; 18] = [
     "frames_in",
     "bytes_in",

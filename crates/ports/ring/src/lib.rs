@@ -27,6 +27,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use config::{Endpoint, MAX_BYTES, MAX_FRAME, MIN_BYTES, RingConfig, RingError};
+pub use count::NAMES as COUNTERS;
 pub use kept::{Keeps, PARTS, Parts};
 use port::Port;
 use shared::Shared;
