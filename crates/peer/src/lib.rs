@@ -7,7 +7,7 @@
 //! - [`deferred_closer`]: what a peer handed over is closed by a thread that has nothing else to do.
 //! - [`event`], [`poke`], [`signal`]: a peer's eventfd is proven to be one, and written to without
 //!   waiting for the peer.
-//! - [`Listener`], [`EventSet`]: where peers come from, and where their descriptors are watched.
+//! - [`Listener`], [`dial`], [`EventSet`]: where peers come from, and where their descriptors are watched.
 //! - [`SharedMem`]: memory that both ends map.
 //!
 //! `unsafe` lives in three modules, `apart`, `shared_mem` and `poke`; each block says what keeps it sound.
@@ -15,6 +15,7 @@
 
 mod apart;
 pub mod deferred_closer;
+pub mod dial;
 pub mod event;
 mod event_set;
 mod listener;

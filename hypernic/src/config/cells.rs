@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
+use vfio_user::MAX_SOCKET_PATH;
 
 use super::raw::{Fault, check_name};
 use super::types::{CellsOf, HostConfig, NicConfig, Profile, SocketSpec};
@@ -11,9 +12,6 @@ use crate::spec::{NicMac, PortSpec};
 
 /// The cell that every daemon has: it has the control socket, the ports of switches, and the NICs that are in no other.
 pub const MAIN: &str = "main";
-
-/// Bytes that the path of a Unix socket may have.
-const SOCKET_PATH: usize = 107;
 
 /// What joins a switch with the same switch in another cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +91,7 @@ impl HostConfig {
         };
         for cell in self.cell_names() {
             let path = control_of(control, &cell);
-            if path.as_os_str().len() > SOCKET_PATH {
+            if path.as_os_str().len() > MAX_SOCKET_PATH {
                 let message = format!(
                     "the control socket of the cell \"{cell}\" would be {}, which is longer than a socket's path may be: \
                      shorten control or the cell's name",

@@ -156,8 +156,12 @@ impl Subject<'_> {
         reply_written(|text| {
             let mut told = metrics::Writer::new(call, text);
             let mut names = cells::Names::default();
+            // Without cells, a thousand NICs' names need not be kept.
+            let has_cells = self.host.read().has_cells();
             self.each_section(&mut |section| {
-                names.add(section.kind, &section.name);
+                if has_cells {
+                    names.add(section.kind, &section.name);
+                }
                 told.add(&section);
             });
             let others = cells::sections(self.host, call, names);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peer::ListenError;
+use peer::{ListenError, MAX_SOCKET_PATH};
 use thiserror::Error;
 
 use crate::kept::{Keeps, Parts};
@@ -74,7 +74,7 @@ pub(crate) fn good_bytes(bytes: usize) -> Option<u32> {
 #[derive(Debug, Error)]
 pub enum RingError {
     /// The path cannot be that of a socket.
-    #[error("{} cannot be the path of a socket: use at most 107 bytes", path.display())]
+    #[error("{} cannot be the path of a socket: use at most {MAX_SOCKET_PATH} bytes", path.display())]
     BadPath {
         /// As given.
         path: PathBuf,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Sink;
+use peer::dial::{Attempt, Source};
 use peer::{EventFd, PeerFd, SharedMem};
 use port::{Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +17,6 @@ use crate::kept::Keeps;
 use crate::out::Out;
 use crate::receive::In;
 use crate::shared::Shared;
-use crate::source::{Attempt, Source};
 
 /// Turns of a busy connection between two looks at its socket.
 const TURNS: u32 = 32;

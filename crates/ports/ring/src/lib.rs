@@ -42,7 +42,7 @@ pub fn open(config: RingConfig) -> Result<Port, RingError> {
     // A thread that is confined may not make what wakes peers need.
     peer::poke::prepare();
     let name = source::describe(&config.endpoint);
-    let source = source::Source::new(config.endpoint)?;
+    let source = source::open(config.endpoint)?;
     let shared = Arc::new(Shared::new()?);
     let retry = (config.retry_min, config.retry_max);
     let met = config.goes_on.and_then(greeting::Met::resume);

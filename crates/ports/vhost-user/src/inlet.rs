@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use frame::Sink;
 use peer::EventFd;
+use peer::dial::{Attempt, Source};
 use port::{Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost_user::Client;
 
 use crate::count;
-use crate::dial::{Attempt, Dialing, Source};
+use crate::dial::Dialing;
 use crate::receive::In;
 use crate::ring::Broken;
 use crate::session::{Session, Wanted};

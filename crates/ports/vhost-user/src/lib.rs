@@ -38,7 +38,7 @@ pub fn open(config: VhostUserConfig) -> Result<Port, VhostUserError> {
     if config.pairs > 1 {
         name = format!("{name},pairs={}", config.pairs);
     }
-    let source = dial::Source::new(config.endpoint)?;
+    let source = dial::source(config.endpoint)?;
     let shared = Arc::new(Shared::new(config.patience)?);
     let wanted = session::Wanted {
         pairs: config.pairs,
