@@ -79,6 +79,7 @@ fn states(path: &Path) -> Option<BTreeMap<String, NicState>> {
             connected: nic.connected,
             link: nic.link,
             failed: nic.failed,
+            revision: nic.model_revision,
         };
         (nic.config.name, state)
     };

@@ -412,6 +412,7 @@ impl Run {
                 cell: None,
                 stays: false,
                 model: self.model,
+                revision: None,
                 transport: self.transport,
                 socket,
                 mac,

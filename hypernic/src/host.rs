@@ -11,6 +11,8 @@ mod looking;
 mod making;
 mod member;
 mod moves;
+#[cfg(test)]
+mod revision_tests;
 mod switch;
 mod trace;
 mod trial;
@@ -42,7 +44,7 @@ use crate::gate::Gate;
 use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
 use crate::moves::Moves;
-use crate::nic::{Lookout, NewNic, RunningNic};
+use crate::nic::{self, Lookout, NewNic, RunningNic};
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
@@ -229,7 +231,8 @@ impl Host {
         }
         let moved = self.moved_in(&config.name);
         let held = moved.as_ref().is_some_and(|one| one.holds());
-        let went_on = self.make_nic(config, held)?;
+        let saved = moved.as_ref().and_then(|one| one.state.as_deref());
+        let went_on = self.make_nic(config, held, saved)?;
         if let Some(one) = moved {
             self.settle_moved(&one, went_on);
         }
@@ -239,9 +242,15 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a NIC that no worker has yet. `held`: not as what a worker before has left. Whether it is to go on as that.
-    fn make_nic(&mut self, config: &NicConfig, held: bool) -> Result<bool, Error> {
-        self.try_make_nic(config, held).inspect_err(|_| {
+    /// Makes a NIC that no worker has yet, which may be loaded with `saved` then. `held`: not as what a worker before has left.
+    /// Whether it is to go on as that.
+    fn make_nic(
+        &mut self,
+        config: &NicConfig,
+        held: bool,
+        saved: Option<&[u8]>,
+    ) -> Result<bool, Error> {
+        self.try_make_nic(config, held, saved).inspect_err(|_| {
             if let SocketSpec::Path(path) = &config.socket {
                 fds::forget(path);
             }
@@ -249,7 +258,12 @@ impl Host {
         })
     }
 
-    fn try_make_nic(&mut self, config: &NicConfig, held: bool) -> Result<bool, Error> {
+    fn try_make_nic(
+        &mut self,
+        config: &NicConfig,
+        held: bool,
+        saved: Option<&[u8]>,
+    ) -> Result<bool, Error> {
         let ruled = |chip: &str| {
             let mut nics = self.nics.values();
             nics.any(|nic| nic.config.rules.as_deref() == Some(chip))
@@ -257,7 +271,13 @@ impl Host {
         let chips = |name: &str| self.chips.get(name).map(|(chip, _)| chip);
         let member = ChipMember::find(chips, config, ruled)?;
         let new = match config.transport {
-            Transport::VfioUser => self.over_vfio_user(config, member.as_ref())?,
+            Transport::VfioUser => {
+                let left = self.left.revision(&config.name);
+                let left = left.or_else(|| nic::revision_of_dead(&config.name));
+                let left = left.filter(|_| !held);
+                let revision = left.or(saved.and_then(snapshot::revision_of));
+                self.over_vfio_user(config, revision, member.as_ref())?
+            }
             Transport::VhostUser => self.over_vhost_user(config)?,
         };
 
@@ -352,11 +372,12 @@ impl Host {
     fn over_vfio_user(
         &self,
         config: &NicConfig,
+        revision: Option<u16>,
         member: Option<&ChipMember<'_>>,
     ) -> Result<NewNic, Error> {
         let function = member.map_or(&Function::Alone, |member| &member.function);
         let granted = member.and_then(ChipMember::granted);
-        let (mut nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
+        let (mut nic, nvm) = make(config, revision, function).map_err(|message| Error::Nvm {
             nic: config.name.clone(),
             message,
         })?;

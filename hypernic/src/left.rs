@@ -242,6 +242,12 @@ impl AllLeft {
         self.nics.iter().any(|left| left.name == name)
     }
 
+    /// The revision of the model that the guest of the NIC of this name has started with.
+    pub(crate) fn revision(&self, name: &str) -> Option<u16> {
+        let left = self.nics.iter().find(|left| left.name == name)?;
+        snapshot::revision_of(&left.state)
+    }
+
     /// The NIC of this name, with its files.
     pub(crate) fn take(&mut self, name: &str) -> Option<Arrived> {
         let at = self.nics.iter().position(|left| left.name == name)?;
@@ -303,6 +309,30 @@ mod tests {
         }
     }
 
+    /// What a program of version 1 has left, once and for all.
+    #[test]
+    fn what_is_left_in_version_1_is_read_by_every_later_program() {
+        let mut all = AllLeft::default();
+        all.be("workers = 1\n".into());
+        let seen = vale::MacInfo {
+            mac: wire::MacAddr([2, 0, 0, 0, 0, 1]),
+            vlan: 7,
+            port: "a".into(),
+            age: std::time::Duration::from_secs(3),
+        };
+        all.add_seen("lan", &[seen]);
+        all.add(Left {
+            state: vec![4; 100],
+            ..left("a", vec![7, 300])
+        });
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden/left-v1.bin");
+        let bytes = model_testkit::golden(path, &all.seal().1);
+        let again = AllLeft::open(&bytes).expect("it loads");
+        assert_eq!(format!("{:?}", again.nics), format!("{:?}", all.nics));
+        assert_eq!(format!("{:?}", again.seen), format!("{:?}", all.seen));
+        assert_eq!(again.config, all.config);
+    }
+
     #[test]
     fn what_is_left_is_read_as_it_was_written_and_nothing_else_is() {
         let mut all = AllLeft::default();
@@ -315,11 +345,17 @@ mod tests {
             age: std::time::Duration::from_secs(3),
         };
         all.add_seen("lan", &[seen]);
-        all.add(left("a", vec![7, 8]));
+        let state = snapshot::stamp(snapshot::seal(&Head { config: vec![] }), 3);
+        all.add(Left {
+            state,
+            ..left("a", vec![7, 8])
+        });
         all.add(left("b", vec![9]));
         let (files, bytes) = all.seal();
         assert_eq!(files, [7, 8, 9]);
         let mut again = AllLeft::open(&bytes).expect("sound");
+        assert_eq!(again.revision("a"), Some(3));
+        assert_eq!(again.revision("b"), None, "no model has said that");
         assert_eq!(again.take_config().as_deref(), Some("workers = 1\n"));
         assert_eq!(format!("{:?}", again.nics), format!("{:?}", all.nics));
         assert_eq!(format!("{:?}", again.seen), format!("{:?}", all.seen));

@@ -19,6 +19,7 @@ fn settings(config: &NicConfig) -> Settings {
         standby: config.virtio.standby,
         hash_report: config.virtio.hash_report,
         pf_places_vf_rings: config.pf_places_vf_rings,
+        revision: config.revision,
         ..Settings::new(config.mac.0)
     }
 }
@@ -33,12 +34,16 @@ pub(crate) fn make_virtio(config: &NicConfig) -> Result<virtio_net::Device, Stri
     Ok(make(&settings))
 }
 
-/// The model, and the file of its EEPROM if it has one.
+/// The model, of the `revision` that a guest has started with or the configuration's, and the file of its EEPROM if it has one.
 pub(crate) fn make(
     config: &NicConfig,
+    revision: Option<u16>,
     function: &Function,
 ) -> Result<(Nic, Option<NvmFile>), String> {
-    let mut settings = settings(config);
+    let mut settings = Settings {
+        revision: revision.or(config.revision),
+        ..settings(config)
+    };
     let file = match function {
         // It has none.
         Function::Vf(_) => None,

@@ -29,7 +29,7 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
-pub(crate) use self::lifeline::Granted;
+pub(crate) use self::lifeline::{Granted, revision_of_dead};
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::refusal::HoldRefusal;
 use self::sink::{Hint, NicSink};
@@ -93,6 +93,7 @@ pub struct RunningNic {
     sink: Arc<NicSink>,
     task: Arc<Task>,
     irq: Option<vfio_user::Interrupts>,
+    revision: Option<u16>,
     /// Until [`Self::begin`], and while it is held.
     body: Mutex<Option<Box<NicBody>>>,
 }
@@ -105,6 +106,8 @@ pub(crate) struct NewNic {
     task: Arc<Task>,
     sink: Arc<NicSink>,
     irq: Option<vfio_user::Interrupts>,
+    /// Of its model; a virtio device, whose VMM asks for its features, has none to tell.
+    revision: Option<u16>,
     /// What its turns touch.
     hot: Hot,
     /// Puts the NIC behind its door.
@@ -129,7 +132,7 @@ impl NewNic {
         };
         let hint = server.has_doorbells().then(|| Hint::new(&task));
         let sink = NicSink::new(nic.receive, &env, &task, hint);
-        let control = nic.control;
+        let (control, revision) = (nic.control, nic.revision);
         let mut hot = Hot::default();
         hot.add(Lines::first(&*control, LINE));
         hot.add(Lines::first(&*nic.transmit, LINE));
@@ -142,9 +145,10 @@ impl NewNic {
             task,
             sink,
             irq: Some(irq),
+            revision: Some(revision),
             door: Box::new(move |engine| {
-                let itself = (granted, mac);
-                Box::new(VfioDoor::new(server, control, nvm, engine, itself))
+                let (model, itself) = ((control, revision), (granted, mac));
+                Box::new(VfioDoor::new(server, model, nvm, engine, itself))
             }),
         }
     }
@@ -180,6 +184,7 @@ impl NewNic {
             task,
             sink,
             irq: None,
+            revision: None,
             door: Box::new(|engine| Box::new(VhostDoor::new(server, device, alarm, engine))),
         }
     }
@@ -250,6 +255,7 @@ impl NewNic {
             sink: self.sink,
             task: self.task,
             irq: self.irq,
+            revision: self.revision,
             body: Mutex::new(Some(body)),
         }
     }
@@ -259,6 +265,11 @@ impl RunningNic {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The revision of its model that its guest sees; `None`: its VMM asks for its features each time.
+    pub(crate) fn revision(&self) -> Option<u16> {
+        self.revision
     }
 
     /// Goes on with what a NIC of another worker has left, before it works.

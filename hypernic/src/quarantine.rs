@@ -35,6 +35,7 @@ pub(crate) fn instead_of(nic: Nic) -> Nic {
         control: Box::new(Slot(Arc::clone(&absent))),
         transmit: Box::new(Slot(Arc::clone(&absent))),
         receive: absent,
+        revision: nic.revision,
     }
 }
 

@@ -29,6 +29,8 @@ records! {
         fd: Option<u32>,
         /// The chip, such as `e1000`.
         model: Option<String>,
+        /// What of it guests see, among what releases have shown; the newest without.
+        model_revision: Option<u16>,
         /// `vfio-user` or `vhost-user`.
         transport: Option<String>,
         /// Its MAC address.
@@ -124,6 +126,8 @@ records! {
         chip: Option<String>,
         /// Its number there.
         vf: Option<u32>,
+        /// The revision of its model that it is.
+        model_revision: Option<u16>,
     }
 
     told

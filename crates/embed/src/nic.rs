@@ -133,6 +133,8 @@ pub struct Nic {
     identity: Identity,
     config: ConfigSpace,
     control: Box<dyn Control>,
+    /// Of its model.
+    revision: u16,
     transmit: Box<dyn Transmit>,
     receive: Arc<dyn Receive>,
     env: Env,
@@ -167,6 +169,7 @@ impl Nic {
             identity: parts.identity,
             config,
             control: parts.control,
+            revision: parts.revision,
             transmit: parts.transmit,
             receive: parts.receive,
             env,
@@ -339,22 +342,24 @@ impl Nic {
             model: self.control.save(&self.env),
             waiting: self.waiting,
         };
-        match self.pins.save() {
+        let state = match self.pins.save() {
             None => snapshot::seal(&nic),
             Some((vectors, pending)) => snapshot::seal(&V2 {
                 nic,
                 vectors,
                 pending,
             }),
-        }
+        };
+        snapshot::stamp(state, self.revision)
     }
 
     /// Becomes what [`Nic::save`] saved, in this or another process. Follow with [`Nic::run`].
     ///
     /// # Errors
-    /// A state that is damaged, impossible, of another NIC or from a newer program is refused with
+    /// A state that is damaged, impossible, of another NIC or model revision, or from a newer program is refused with
     /// the reason, and the NIC stays as it was.
     pub fn load(&mut self, state: &[u8]) -> Result<(), StateError> {
+        let state = &*snapshot::stamped(state, self.revision)?;
         let saved = snapshot::open(V1::KIND, state)?;
         let expected = match self.identity.msix {
             None => V1::VERSION,

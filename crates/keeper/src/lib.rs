@@ -54,7 +54,7 @@ use rustix::process::{
 
 pub use cells::{Start, cell, close_others, end_cell, end_other_cells};
 pub use handover::{Handover, file_of};
-pub use lines::{Home, end as end_lines, is_held, line};
+pub use lines::{Home, end as end_lines, is_held, line, look};
 pub use nics::Nics;
 pub use shared::{Before, Gives, Shared, Thread, current, gives_to, note_fault};
 pub use turns::NicId;

@@ -6,6 +6,7 @@
 
 mod cable;
 pub mod death;
+mod golden;
 mod groups;
 mod large;
 pub mod lives;
@@ -19,6 +20,7 @@ mod touched;
 pub mod virtq;
 
 pub use cable::{CountedWake, Hole, Unsent, Wire};
+pub use golden::golden;
 pub use groups::{in_groups, in_mixes};
 pub use large::Finished;
 pub use machine::{Machine, counter, memory};

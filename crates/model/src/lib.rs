@@ -520,6 +520,9 @@ pub struct Nic {
     pub transmit: Box<dyn Transmit>,
     /// Receive.
     pub receive: Arc<dyn Receive>,
+    /// What its guest sees, among what NICs of its model have shown over the years: 1 is the first. Its states are
+    /// [stamped](snapshot::stamp) with it.
+    pub revision: u16,
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ pub struct Model {
     pub chip: &'static str,
     /// What to know when choosing: a few words for `--help`, or none.
     pub remark: &'static str,
+    /// Revisions there are of what its guests see: capabilities, reset values, feature bits. A change of these is one more, and
+    /// those before it can still be made.
+    pub revisions: u16,
     /// Bytes of its non-volatile memory, the EEPROM of configuration files.
     pub nvm: usize,
     /// When it interrupts if the operator does not say.
@@ -109,6 +112,8 @@ pub struct Settings {
     pub hash_report: bool,
     /// How long the link negotiates; as long as the chip's usual if `None`.
     pub negotiation: Option<Duration>,
+    /// The revision of the model; the newest if `None`.
+    pub revision: Option<u16>,
 }
 
 impl Settings {
@@ -129,6 +134,7 @@ impl Settings {
             standby: false,
             hash_report: false,
             negotiation: None,
+            revision: None,
         }
     }
 
@@ -167,7 +173,25 @@ impl Model {
         if let Some(refusal) = self.refuses.iter().find(asked) {
             return Err(refusal.reason.into());
         }
-        Ok(())
+        match settings.revision {
+            Some(revision) => self.check_revision(revision),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this program can make that revision of it.
+    ///
+    /// # Errors
+    /// One line, which says what there is.
+    pub fn check_revision(&self, revision: u16) -> Result<(), String> {
+        let (name, newest) = (self.name, self.revisions);
+        if (1..=newest).contains(&revision) {
+            return Ok(());
+        }
+        Err(match newest {
+            1 => format!("the {name} of this program has model revision 1 only, not {revision}"),
+            _ => format!("the {name} of this program has model revisions 1 to {newest}, not {revision}"),
+        })
     }
 
     /// A NIC of this model.
@@ -182,7 +206,15 @@ impl Model {
             let (found, right) = (image.len(), self.nvm);
             return Err(format!("an EEPROM image of {found} bytes, not {right}"));
         }
-        Ok((self.make)(settings, function))
+        let revision = settings.revision.unwrap_or(self.revisions);
+        let settings = Settings {
+            revision: Some(revision),
+            ..settings.clone()
+        };
+        Ok(Nic {
+            revision,
+            ..(self.make)(&settings, function)
+        })
     }
 }
 

@@ -51,6 +51,7 @@ const E1000_FAMILY: Model = Model {
     aliases: &[],
     chip: "",
     remark: "",
+    revisions: 1,
     nvm: e1000::NVM_LEN,
     // What their drivers set was made for a bus.
     moderation: Moderation::Adaptive,
@@ -95,6 +96,7 @@ static I82576: Model = Model {
     aliases: &[],
     chip: "Intel 82576",
     remark: "16 queues, MSI-X",
+    revisions: 1,
     nvm: igb::NVM_LEN,
     // Its drivers measure their traffic themselves and set EITR by it.
     moderation: Moderation::Guest,
@@ -179,6 +181,7 @@ const R8168_FAMILY: Model = Model {
     chip: "",
     remark: "",
     // Its EEPROM cannot be written.
+    revisions: 1,
     nvm: 0,
     // Linux sets no moderation unless told to.
     moderation: Moderation::Adaptive,
@@ -230,6 +233,7 @@ static VIRTIO_NET: Model = Model {
     aliases: &[],
     chip: "virtio-net, modern",
     remark: "paravirtual",
+    revisions: 1,
     nvm: 0,
     // Drivers that say nothing of it ask for a call for each packet.
     moderation: Moderation::Adaptive,

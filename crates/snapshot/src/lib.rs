@@ -6,7 +6,8 @@
 //! |---|---|
 //! | 8 | `"hypernic"` |
 //! | 8 | kind: what was saved, ASCII, padded with zeros |
-//! | 4 | version of the kind's type |
+//! | 2 | version of the kind's type |
+//! | 2 | revision of the model that it is a NIC of, less one |
 //! | 4 | length of the payload |
 //! | … | payload: the type in the postcard format 1 (varints, fields in order) |
 //! | 4 | CRC-32 (IEEE) of everything before |
@@ -17,6 +18,10 @@
 //! *Policy.* A change of a type makes a new version; the old type stays, with a conversion to the
 //! new one, so that any newer program loads what an older one saved. A version from the future is
 //! refused with both numbers, never guessed at.
+//!
+//! *Revisions.* A version says how a state is written, a revision what a guest sees of the NIC. A model that
+//! shows guests something else has a new revision, and can still be those before it; [`stamp`] says of a
+//! state which one the NIC is, and [`stamped`] refuses that of another.
 //!
 //! ```
 //! use hypernic_snapshot::{Kind, State, StateError, open, seal};
@@ -38,6 +43,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt;
 
 use postcard::ser_flavors::Flavor;
@@ -48,6 +54,10 @@ use serde::de::DeserializeOwned;
 const MAGIC: [u8; 8] = *b"hypernic";
 /// Bytes before the payload.
 const HEAD: usize = 24;
+/// Where the version is in them.
+const VERSION: usize = 16;
+/// Where the revision of a NIC's model is.
+const REVISION: usize = 18;
 /// Bytes behind it.
 const TAIL: usize = 4;
 
@@ -137,6 +147,16 @@ pub enum StateError {
         found: u32,
         /// The newest that can be loaded.
         newest: u32,
+    },
+    /// It is of a NIC that shows its guest something else.
+    #[error(
+        "this is the state of a NIC of model revision {found}, not of {expected}: its guest would see another NIC"
+    )]
+    Revision {
+        /// The revision of the NIC that was saved.
+        found: u16,
+        /// The one of the NIC that should take it.
+        expected: u16,
     },
     /// The payload is not what its version says.
     #[error("the payload does not decode: {0}")]
@@ -240,6 +260,18 @@ pub fn wrap(kind: Kind, version: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Checks the container of a state of `kind`.
 pub fn open(kind: Kind, blob: &[u8]) -> Result<Saved<'_>, StateError> {
+    let (found, saved) = contents(blob)?;
+    if found != kind {
+        return Err(StateError::Kind {
+            found,
+            expected: kind,
+        });
+    }
+    Ok(saved)
+}
+
+/// What is in a container that is whole.
+fn contents(blob: &[u8]) -> Result<(Kind, Saved<'_>), StateError> {
     let length = |expected: usize| StateError::Length {
         found: blob.len() as u64,
         expected: expected as u64,
@@ -252,7 +284,7 @@ pub fn open(kind: Kind, blob: &[u8]) -> Result<Saved<'_>, StateError> {
         return Err(length(HEAD + TAIL));
     };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let (version, announced) = (word(16), word(20) as usize);
+    let (version, announced) = (word(VERSION), word(20) as usize);
     if announced > MAX_PAYLOAD {
         return Err(StateError::TooLong(announced as u64));
     }
@@ -265,14 +297,55 @@ pub fn open(kind: Kind, blob: &[u8]) -> Result<Saved<'_>, StateError> {
         return Err(StateError::Checksum);
     }
     let mut found = [0; 8];
-    found.copy_from_slice(&head[8..16]);
-    if found != kind.0 {
-        return Err(StateError::Kind {
-            found: Kind(found),
-            expected: kind,
-        });
+    found.copy_from_slice(&head[8..VERSION]);
+    Ok((Kind(found), Saved { version, payload }))
+}
+
+/// Says of a state of which revision of its model the NIC is. What is no state stays as it is.
+#[must_use]
+pub fn stamp(mut state: Vec<u8>, revision: u16) -> Vec<u8> {
+    let usual = revision <= 1 || contents(&state).is_err();
+    if !usual {
+        put_revision(&mut state, revision);
     }
-    Ok(Saved { version, payload })
+    state
+}
+
+/// The state of a NIC of this revision of its model, as the model reads it.
+///
+/// # Errors
+/// It is of another revision, or it is damaged and says so.
+pub fn stamped(state: &[u8], revision: u16) -> Result<Cow<'_, [u8]>, StateError> {
+    let Some(found) = revision_of(state) else {
+        return Ok(Cow::Borrowed(state));
+    };
+    if found == 1 && revision == 1 {
+        return Ok(Cow::Borrowed(state));
+    }
+    // A sum that is written anew must not hide that it was wrong.
+    contents(state)?;
+    if found != revision {
+        let expected = revision;
+        return Err(StateError::Revision { found, expected });
+    }
+    let mut usual = state.to_vec();
+    put_revision(&mut usual, 1);
+    Ok(Cow::Owned(usual))
+}
+
+/// The revision of its model that a state says its NIC is of; `None` of what is no state.
+pub fn revision_of(state: &[u8]) -> Option<u16> {
+    let more = state.strip_prefix(&MAGIC).is_some();
+    let word = state.get(REVISION..REVISION + 2).filter(|_| more)?;
+    u16::from_le_bytes([word[0], word[1]]).checked_add(1)
+}
+
+/// Of a whole container.
+fn put_revision(state: &mut [u8], revision: u16) {
+    state[REVISION..REVISION + 2].copy_from_slice(&(revision - 1).to_le_bytes());
+    if let Some((all, sum)) = state.split_last_chunk_mut::<TAIL>() {
+        *sum = crc32fast::hash(all).to_le_bytes();
+    }
 }
 
 #[cfg(test)]
@@ -378,6 +451,53 @@ mod tests {
             if let Ok(value) = saved.decode::<V1>() {
                 prop_assert_eq!(encode(&value), bytes);
             }
+        }
+    }
+
+    #[test]
+    fn a_state_says_of_which_revision_its_nic_is() {
+        let blob = seal(&one());
+        assert_eq!(stamp(blob.clone(), 1), blob, "the first is written as ever");
+        assert_eq!(revision_of(&blob), Some(1));
+        let third = stamp(blob.clone(), 3);
+        assert_eq!(revision_of(&third), Some(3));
+        assert_eq!(stamped(&third, 3).as_deref(), Ok(blob.as_slice()));
+        assert_eq!(stamped(&blob, 1).as_deref(), Ok(blob.as_slice()));
+        for (state, revision, found) in [(&third, 1, 3), (&third, 2, 3), (&blob, 3, 1)] {
+            let expected = revision;
+            let refused = StateError::Revision { found, expected };
+            assert_eq!(stamped(state, revision), Err(refused));
+        }
+        // A program that knows no revisions reads a version that it does not know.
+        assert_eq!(open(V1::KIND, &third).map(|saved| saved.version), Ok(0x2_0001));
+    }
+
+    #[test]
+    fn a_damaged_state_is_not_mended_by_its_stamp() {
+        let third = stamp(seal(&one()), 3);
+        for at in 0..third.len() {
+            for bit in 0..8 {
+                let mut bad = third.clone();
+                bad[at] ^= 1 << bit;
+                let taken = stamped(&bad, 3);
+                let refused = taken.map_or(true, |state| load(&state).is_err());
+                assert!(refused, "byte {at} bit {bit}");
+                assert_eq!(stamp(bad.clone(), 2), bad, "byte {at} bit {bit}");
+            }
+        }
+        for len in 0..third.len() {
+            let taken = stamped(&third[..len], 3);
+            assert!(taken.map_or(true, |state| load(&state).is_err()), "{len}");
+            assert_eq!(stamp(third[..len].to_vec(), 2), third[..len]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_state_is_left_alone() {
+        for none in [&b""[..], b"hypernic", b"something else that is longer than a head"] {
+            assert_eq!(stamp(none.to_vec(), 2), none);
+            assert_eq!(stamped(none, 2).as_deref(), Ok(none));
+            assert_eq!(revision_of(none), None);
         }
     }
 }

@@ -20,6 +20,7 @@ fn told(all: bool) -> Families {
         failed: false,
         chip: None,
         vf: None,
+        model_revision: None,
     };
     of_nic(&mut families, &nic);
     let section = |kind, values: &[(&'static str, u64)]| {

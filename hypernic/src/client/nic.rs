@@ -199,6 +199,9 @@ struct Add {
     /// The process that serves it: `main`, or one of its own by that name.
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
+    /// What of its model its guest sees, among what releases have shown; the newest without.
+    #[arg(long, value_name = "N")]
+    model_revision: Option<u16>,
     /// A pcapng file of all its frames.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -296,6 +299,7 @@ impl Add {
             socket_path: self.socket_path.as_deref().map(whole),
             fd: self.fd.map(|fd| hand.place(fd)).transpose()?,
             model: self.model,
+            model_revision: self.model_revision,
             transport: self.transport,
             mac: self.mac,
             tenant: self.tenant,

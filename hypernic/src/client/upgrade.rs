@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use control::{Client, ConfigDump, NicList, StatusGet, UpgradeBegin, UpgradeStates};
-use model::{Clock, Env, Interrupts, Nanos, Pme, Timer};
+use model::{Clock, Env, Interrupts, Nanos, Pme, StateError, Timer};
 use program::LogFormat;
 use registry::Function;
 
@@ -159,7 +159,11 @@ fn judge(client: &mut Client) -> Result<usize, Error> {
 
 /// Loads the state of a chip into one that is not used.
 fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
-    let text = |error: igb::state::StateError| error.to_string();
+    let text = |error: StateError| error.to_string();
+    let revision = snapshot::revision_of(state).or(config.revision);
+    let revision = revision.unwrap_or(config.model.revisions);
+    config.model.check_revision(revision)?;
+    let state = &*snapshot::stamped(state, revision).map_err(text)?;
     // Functions of a chip with VFs are read only: there is no chip here.
     if config.vf.is_some() {
         return igb::vf_state::read(state).map(drop).map_err(text);
@@ -171,7 +175,7 @@ fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
         eeprom: None,
         ..config.clone()
     };
-    let (mut nic, _) = make(&config, &Function::Alone)?;
+    let (mut nic, _) = make(&config, Some(revision), &Function::Alone)?;
     let nothing = Arc::new(Nothing);
     let env = Env {
         memory: guest_mem::Memory::new(),
@@ -201,4 +205,29 @@ impl Clock for Nothing {
 
 impl Timer for Nothing {
     fn arm(&self, _: Option<Nanos>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_program_cannot_show_a_guest_is_refused_by_name() {
+        let text = "[[nic]]\nname = \"n0\"\nmodel = \"82576\"\nsocket-path = \"/n\"\nport = \"null\"\n";
+        let host = HostConfig::parse("host.toml".as_ref(), text).expect("good");
+        let config = &host.nics[0];
+        let (nic, _) = make(config, None, &Function::Alone).expect("a chip");
+        let nothing = Arc::new(Nothing);
+        let env = Env {
+            memory: guest_mem::Memory::new(),
+            irq: Arc::clone(&nothing) as _,
+            clock: Arc::clone(&nothing) as _,
+            timer: nothing,
+        };
+        let state = nic.control.save(&env);
+        assert_eq!(load(config, &state), Ok(()));
+        let newer = snapshot::stamp(state, 2);
+        let why = "the 82576 of this program has model revision 1 only, not 2";
+        assert_eq!(load(config, &newer), Err(why.into()));
+    }
 }

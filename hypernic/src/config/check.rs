@@ -13,7 +13,7 @@ use super::access::Access;
 use super::cells::{MAIN, named};
 use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
-    retired, tenant,
+    retired, revision, tenant,
 };
 use super::sockets::{SocketAccess, parse_group, parse_mode};
 use super::types::{
@@ -289,6 +289,7 @@ impl SoFar {
             stays: false,
             name,
             model,
+            revision: revision(raw.model_revision.as_ref(), model)?,
             socket,
             mac,
             port: match &rules {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use registry::Model;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -65,6 +66,7 @@ pub(super) struct RawNic {
     pub(super) tenant: Option<Spanned<String>>,
     pub(super) cell: Option<Spanned<String>>,
     pub(super) model: Option<Spanned<String>>,
+    pub(super) model_revision: Option<Spanned<u16>>,
     pub(super) transport: Option<Spanned<Transport>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,
     pub(super) fd: Option<Spanned<i32>>,
@@ -215,6 +217,17 @@ pub(super) fn capture_mib(mib: Option<&Spanned<u64>>) -> Result<u64, Fault> {
                 format!("capture-mib must be between {least} and {most}"),
             )
         })
+}
+
+/// The revision of a model that guests are to see.
+pub(super) fn revision(said: Option<&Spanned<u16>>, model: &Model) -> Result<Option<u16>, Fault> {
+    let Some(said) = said else {
+        return Ok(None);
+    };
+    let revision = *said.get_ref();
+    let known = model.check_revision(revision);
+    known.map_err(|why| Fault::at(said, format!("{why}: leave model-revision out for the newest")))?;
+    Ok(Some(revision))
 }
 
 /// Pairs of queues.

@@ -307,6 +307,12 @@ const NIC: &[Word] = &[
         "`false`",
     ),
     word(
+        "model-revision",
+        "1",
+        "what a guest that starts sees of the model, among what releases have shown; for one that is to move to an older release ([versions](versioning.md))",
+        "the newest",
+    ),
+    word(
         "queue-pairs",
         "4",
         "pairs of queues of a virtio-net, 1 to 16: one for each processor of the guest. Each flow keeps to one",

@@ -18,10 +18,11 @@ use crate::guard::Storm;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 /// Words that stand first, in this order; the others follow by name.
-const FIRST: [&str; 7] = [
+const FIRST: [&str; 8] = [
     "name",
     "index",
     "model",
+    "model-revision",
     "transport",
     "socket-path",
     "mac",
@@ -156,6 +157,9 @@ impl HostConfig {
         let (mut moderation, mut tenant) = (None, None);
         if let Some(one) = vfs.first() {
             set("model", one.model.name.into());
+            if let Some(revision) = one.revision {
+                set("model-revision", i64::from(revision).into());
+            }
             if one.busy_poll != DEFAULT_BUSY_POLL {
                 set("busy-poll-us", (one.busy_poll.as_micros() as i64).into());
             }

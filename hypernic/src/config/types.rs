@@ -222,6 +222,9 @@ pub struct NicConfig {
     pub stays: bool,
     /// Which chip.
     pub model: &'static Model,
+    /// What of it a guest that starts is to see; the newest that this program has, if nothing is said. One that goes on sees what
+    /// it started with.
+    pub revision: Option<u16>,
     /// By which protocol a VMM has it.
     pub transport: Transport,
     /// How the VMM reaches it.

@@ -8,7 +8,7 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
+use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, revision, tenant};
 use super::types::{
     Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio,
 };
@@ -264,6 +264,7 @@ pub(super) fn expand(
             tenant: tenant(vf.and_then(RawVf::tenant).or(raw.tenant.as_ref()), &own)?,
             name: own,
             model,
+            revision: revision(raw.model_revision.as_ref(), model)?,
             socket,
             mac,
             port: PortSpec::Switch(name.clone()),

@@ -23,6 +23,7 @@ impl NicConfig {
                 SocketSpec::Path(_) => None,
             },
             model: Some(self.model.name.into()),
+            model_revision: self.revision,
             transport: Some(self.transport.to_string()),
             mac: Some(self.mac.to_string()),
             tenant: Some(self.tenant.clone()),

@@ -30,6 +30,7 @@ pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
             failed: state.failed,
             chip: nic.of_chip().cloned(),
             vf: nic.vf.as_ref().map(|vf| vf.index),
+            model_revision: state.revision,
         })
     };
     let all = host.nic_configs();

@@ -15,6 +15,8 @@ pub struct NicState {
     pub link: bool,
     /// Its model panicked and was taken off.
     pub failed: bool,
+    /// The revision of its model that its guest sees.
+    pub revision: Option<u16>,
 }
 
 /// What is served elsewhere.
@@ -39,6 +41,7 @@ impl Far {
             connected: false,
             link: false,
             failed: false,
+            revision: None,
         }))
     }
 }

@@ -79,6 +79,7 @@ impl Host {
             connected: nic.is_attached(),
             link: nic.has_link() && of_vf.unwrap_or(true),
             failed: nic.has_failed(),
+            revision: nic.revision(),
         })
     }
 

@@ -60,7 +60,7 @@ impl Host {
     /// # Errors
     /// It cannot be made, or refuses the state; there is none then.
     pub(crate) fn add_held(&mut self, config: &NicConfig, state: &[u8]) -> Result<(), Error> {
-        self.make_nic(config, true)?;
+        self.make_nic(config, true, Some(state))?;
         self.load_held(&config.name, state).inspect_err(|_| {
             self.remove_nic(&config.name);
         })

@@ -51,6 +51,12 @@ impl Found {
     }
 }
 
+/// The revision of the model that the guest of a NIC has started with which a worker that died has left.
+pub(crate) fn revision_of_dead(name: &str) -> Option<u16> {
+    let left = keeper::look(name, Committed::of)??;
+    snapshot::revision_of(Saved::of(&left.device)?.model)
+}
+
 /// A NIC as it is committed: whether its cable is in, when that was, what its chip has granted it, and the model's state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Saved<'a> {

@@ -3,11 +3,14 @@
 mod moves;
 mod moving;
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
 use frame::Counted;
-use model::{Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, Through, Watch};
+use model::{
+    Control, Interrupts, Moderation, PciState, Peeked, Pme, ResetKind, StateError, Through, Watch,
+};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
     ClientEvent, Device, DmaChange, EventSet, HandoverError, Lifeline, Look, ResetCause, Server,
@@ -64,6 +67,8 @@ pub(super) struct VfioDoor {
 struct Board {
     engine: Engine,
     control: Box<dyn Control>,
+    /// Of its model; its states say it.
+    revision: u16,
     nvm: Option<NvmFile>,
     pci: PciState,
     /// The cable is in.
@@ -87,12 +92,23 @@ impl Board {
             chip.resume(granted);
         }
     }
+
+    /// The state of the model, as another process is to have it.
+    fn saved(&self) -> Vec<u8> {
+        snapshot::stamp(self.control.save(&self.engine.env), self.revision)
+    }
+
+    /// Becomes what [`Self::saved`] said.
+    fn become_saved(&mut self, state: &[u8]) -> Result<(), StateError> {
+        let state = snapshot::stamped(state, self.revision)?;
+        self.control.load(&self.engine.env, &state)
+    }
 }
 
 impl VfioDoor {
     pub fn new(
         mut server: Server,
-        control: Box<dyn Control>,
+        (control, revision): (Box<dyn Control>, u16),
         nvm: Option<NvmFile>,
         engine: Engine,
         (granted, mac): (Option<Box<dyn Granted>>, [u8; 6]),
@@ -104,6 +120,7 @@ impl VfioDoor {
         let board = Board {
             engine,
             control,
+            revision,
             nvm,
             pci: PciState::default(),
             link: true,
@@ -221,7 +238,7 @@ impl Door for VfioDoor {
 
     fn states(&self) -> Option<[Vec<u8>; 2]> {
         let client = self.server.state().ok()?;
-        Some([client, self.board.control.save(&self.board.engine.env)])
+        Some([client, self.board.saved()])
     }
 
     fn leave(&mut self) -> Option<Left> {
@@ -240,7 +257,7 @@ impl Door for VfioDoor {
         {
             nvm.put(image);
         }
-        let state = self.board.control.save(&self.board.engine.env);
+        let state = self.board.saved();
         Some(Left {
             granted: self.board.granted(),
             ..Left::new(client, state)
@@ -252,7 +269,7 @@ impl Door for VfioDoor {
         let taken = self.server.take_over(board, arrived.client);
         taken.map_err(|error| error.to_string())?;
         board.regrant(arrived.left.granted.as_deref());
-        let loaded = board.control.load(&board.engine.env, &arrived.left.state);
+        let loaded = board.become_saved(&arrived.left.state);
         loaded.map_err(|error| {
             self.server.end_client(board, "its NIC cannot go on");
             error.to_string()
@@ -281,8 +298,9 @@ impl Door for VfioDoor {
             board.regrant(saved.granted);
             let env = &board.engine.env;
             let age = env.clock.now().saturating_sub(saved.at);
-            let loaded = board.control.recover(env, (saved.model, age), words);
-            unsure = loaded.map_err(|error| error.to_string())?;
+            let state = snapshot::stamped(saved.model, board.revision);
+            let recover = |state: Cow<'_, [u8]>| board.control.recover(env, (&state, age), words);
+            unsure = state.and_then(recover).map_err(|error| error.to_string())?;
             Ok(())
         };
         let line = Box::new(Line { link, _home: home });
@@ -465,7 +483,7 @@ impl Device for Board {
             cable: self.link,
             at: env.clock.now(),
             granted: granted.as_deref(),
-            model: &self.control.save(env),
+            model: &self.saved(),
         };
         Some(saved.to_bytes())
     }
@@ -488,7 +506,7 @@ impl Device for Board {
     }
 
     fn save(&mut self) -> Vec<u8> {
-        self.control.save(&self.engine.env)
+        Board::saved(self)
     }
 
     fn load(&mut self, state: &[u8]) -> Result<(), String> {

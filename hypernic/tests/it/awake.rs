@@ -29,6 +29,7 @@ fn config(socket: &Path) -> HostConfig {
         stays: false,
         transport: Transport::VfioUser,
         model: MODELS.default_model(),
+        revision: None,
         socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),
         port: PortSpec::Null,

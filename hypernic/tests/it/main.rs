@@ -27,6 +27,7 @@ mod monitor;
 mod moving;
 mod pf;
 mod report;
+mod revisions;
 mod roles;
 mod top;
 mod toy;

@@ -116,6 +116,7 @@ fn nic() -> (Nic, Arc<Machine>) {
         control: Box::new(Bells),
         transmit: Box::new(Bells),
         receive: Arc::new(Bells),
+        revision: 1,
     };
     let machine = Arc::new(Machine::default());
     let nic = Nic::of(parts, machine.clone()).expect("possible");

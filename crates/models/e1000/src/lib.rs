@@ -75,5 +75,6 @@ fn with(config: &Config, chip: Arc<Chip>) -> Nic {
             watch: Watch::Off,
         }),
         receive: chip,
+        revision: 1,
     }
 }

@@ -43,5 +43,6 @@ pub fn new(config: Config) -> Nic {
             watch: Watch::Off,
         }),
         receive: Arc::new(rx::Receiver { chip }),
+        revision: 1,
     }
 }

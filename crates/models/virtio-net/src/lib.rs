@@ -51,5 +51,6 @@ pub fn new(config: Config) -> Nic {
             device: Arc::clone(&device),
         }),
         receive: Arc::new(Receiver { device }),
+        revision: 1,
     }
 }

@@ -82,11 +82,8 @@ fn all_that_software_wrote_is_there_again_and_the_changes_are_told() {
 #[test]
 fn a_state_of_version_1_is_loaded_by_every_later_program() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/golden/state-v1.bin");
-    if std::env::var_os("HYPERNIC_GOLDEN").is_some() {
-        std::fs::write(path, used().save()).expect("written");
-    }
     let blob = std::fs::read(path).expect("the golden state");
-    assert_eq!(blob[16..20], [1, 0, 0, 0]);
+    assert!(used().save() == blob, "the release before does not load it");
     let mut c = nic(0x100e);
     c.load(&blob)
         .expect("a new version needs a conversion from this one");

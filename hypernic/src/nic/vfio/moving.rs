@@ -31,9 +31,9 @@ impl Board {
     }
 
     pub(super) fn load_for_a_move(&mut self, state: &[u8]) -> Result<(), String> {
-        let env = &self.engine.env;
-        let loaded = self.control.load(env, state);
+        let loaded = self.become_saved(state);
         loaded.map_err(|error| error.to_string())?;
+        let env = &self.engine.env;
         // It may have been saved as one that masters the bus.
         let still = PciState {
             bus_master: false,

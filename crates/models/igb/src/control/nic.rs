@@ -16,5 +16,6 @@ pub(crate) fn nic(identity: Identity, control: Box<dyn Control>, function: Arc<F
         control,
         transmit: Box::new(Sender::new(function, Arc::clone(&receive))),
         receive,
+        revision: 1,
     }
 }

@@ -106,6 +106,19 @@ fn another_goes_on_where_one_was_saved() {
 }
 
 #[test]
+fn a_state_of_version_1_is_loaded_by_every_later_program() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/state/golden/pf-v1.bin");
+    let (first, control) = busy();
+    let blob = model_testkit::golden(path, &control.save(&first.env));
+    let (mut second, mut control) = successor(&first);
+    control.load(&second.env, &blob).expect("its own state");
+    assert_eq!(control.save(&second.env), blob, "loaded and saved");
+    let wire = Wire::default();
+    assert_eq!(second.run(&wire), Progress::Idle);
+    assert_eq!(wire.take().len(), TSO_SEGMENTS - 4);
+}
+
+#[test]
 fn interrupts_told_before_a_load_are_counted_behind_it() {
     let guest = Guest::pf();
     let first = control(&guest);

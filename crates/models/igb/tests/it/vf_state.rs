@@ -202,6 +202,16 @@ fn another_goes_on_where_one_was_saved() {
     assert_eq!(m.r(reg::V2PMAILBOX) & 0x10, 0x10);
 }
 
+#[test]
+fn a_state_of_version_1_is_loaded_by_every_later_program() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/state/golden/vf-v1.bin");
+    let m = busy();
+    let blob = model_testkit::golden(path, &m.nic.control.save(&m.env));
+    let mut m = busy();
+    m.nic.control.load(&m.env, &blob).expect("loads");
+    assert_eq!(m.r(reg::VMBMEM + 4), 0xdead_beef);
+}
+
 /// What a state says of grants is a claim. In force is the channel's word, from the first moment on.
 #[test]
 fn what_was_granted_elsewhere_is_not_granted_here() {

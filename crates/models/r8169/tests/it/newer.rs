@@ -270,7 +270,7 @@ fn its_state_goes_along_and_not_into_another_chip() {
     mac_write(&mut m, 0xe8de, 0x8000);
     phy_write(&mut m, 0xbcd << 4, 7);
     eri_write(&mut m, 0xdc, 0xf, 0x1_001c);
-    let blob = m.save();
+    let blob = crate::state::golden("8168h", &m);
     let mut same = machine();
     same.nic.control.load(&same.env, &blob).expect("its state");
     assert_eq!(mac_read(&mut same, 0xe8de), 0x8000);

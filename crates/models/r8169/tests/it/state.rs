@@ -21,20 +21,22 @@ fn moved(m: &mut Machine, later: u64) {
         control,
         transmit,
         receive,
+        revision,
     } = new(Config::new([2, 0, 0, 0, 0, 9]));
     m.nic = Nic {
         identity,
         control,
         transmit,
         receive,
+        revision,
     };
     m.time.now.store(later, std::sync::atomic::Ordering::SeqCst);
     m.nic.control.load(&m.env, &blob).expect("a good state");
     m.work();
 }
 
-#[test]
-fn all_that_a_guest_can_see_goes_along() {
+/// One that has done something of everything.
+fn used() -> Machine {
     let mut m = Machine::new();
     m.rings(8, 1536);
     m.w8(reg::CFG9346, 0xc0);
@@ -54,6 +56,29 @@ fn all_that_a_guest_can_see_goes_along() {
     ]);
     m.send(0, &plain(PEER, 100), BOTH, 0);
     m.sleep(8000);
+    m
+}
+
+/// A file with the state of a chip that a release has saved.
+pub fn golden(chip: &str, m: &Machine) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden");
+    model_testkit::golden(format!("{folder}/{chip}-v1.bin"), &m.save())
+}
+
+#[test]
+fn a_state_of_version_1_is_loaded_by_every_later_program() {
+    let mut m = used();
+    let blob = golden("8168c", &m);
+    m.nic.control.load(&m.env, &blob).expect("its own state");
+    assert_eq!(m.phy_read(0x12), 0xf49f);
+    m.send(1, &plain(PEER, 101), BOTH, 0);
+    assert_eq!(m.wire.take().len(), 2);
+    assert_eq!(m.r32(reg::IDR0), 0x1234_5602);
+}
+
+#[test]
+fn all_that_a_guest_can_see_goes_along() {
+    let mut m = used();
     let all = |m: &mut Machine| -> Vec<u32> { (0..64).map(|i| m.r32(4 * i)).collect() };
     let before = all(&mut m);
     assert_eq!(before[0x48 / 4], 1000);

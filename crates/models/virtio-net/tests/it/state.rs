@@ -50,6 +50,18 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
 }
 
 #[test]
+fn a_state_of_version_1_is_loaded_by_every_later_program() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden");
+    for (rings, features) in [("split", FEATURES), ("packed", FEATURES | feature::PACKED)] {
+        let before = used_with(features);
+        let blob = model_testkit::golden(format!("{folder}/{rings}-v1.bin"), &before.m.save());
+        let mut d = moved(before, &blob);
+        assert!(!d.needs_reset());
+        assert_eq!(d.m.save().len(), blob.len());
+    }
+}
+
+#[test]
 fn a_device_goes_on_elsewhere_where_it_was() {
     goes_on(used());
     goes_on(used_with(FEATURES | feature::PACKED));
