@@ -457,7 +457,7 @@ impl Host {
                 })
             }
             (spec, None) => {
-                let port = ports::open(spec)?;
+                let port = ports::open(spec, &format!("nic {}", config.name))?;
                 Ok(Wire {
                     sink: Arc::clone(&port.sink),
                     switch: None,

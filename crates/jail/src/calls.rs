@@ -65,7 +65,7 @@ pub const PORT: &[Call] = calls! {
 };
 
 /// Calls of threads that bring frames in from a stream or a vhost-user back end, besides those of [`PORT`]: they connect.
-pub const NETWORK: &[Call] = calls! { SYS_accept4 SYS_connect SYS_setsockopt SYS_socket };
+pub const NETWORK: &[Call] = calls! { SYS_accept4 SYS_connect SYS_recvmmsg SYS_socket };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {

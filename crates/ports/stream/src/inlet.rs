@@ -143,6 +143,7 @@ impl StreamInlet {
         if let Some(keeps) = &self.keeps {
             keeps.begun(fd.as_fd());
         }
+        self.memory.note_begun();
         let mut out = self.shared.out.lock();
         out.replace(Some((Arc::clone(&fd), outward)));
         drop(out);

@@ -12,6 +12,8 @@ pub struct Parts {
     pub listener: Option<OwnedFd>,
     /// The connection.
     pub connection: Option<OwnedFd>,
+    /// A process before has had the port open, whatever is left of it.
+    pub had: bool,
 }
 
 /// Who has the parts of a port outlive the process.

@@ -36,10 +36,10 @@ pub fn open(config: StreamConfig) -> Result<Port, StreamError> {
     let left = config.goes_on;
     let mut source = endpoint::Source::new(config.endpoint, left.listener)?;
     let kept = left.memory.and_then(Memory::of);
-    let had = kept.as_ref().is_some_and(Memory::has_begun) || left.connection.is_some();
+    let had = kept.as_ref().map_or(left.had, Memory::has_begun);
     let halves = kept.as_ref().and_then(Memory::resume);
     let met = left.connection.zip(halves);
-    if had {
+    if had || met.is_some() {
         source.spend(met.is_some());
     }
     let memory = match kept {

@@ -2,7 +2,7 @@
 //!
 //! | At      | What                                                                     |
 //! |---------|--------------------------------------------------------------------------|
-//! | 0       | `begun`: 1 once a connection uses the memory                             |
+//! | 0       | `begun`: 1 once bytes of a connection may have been moved                |
 //! | 8       | `done`: bytes in whose frames the sink has dealt with                    |
 //! | 16      | `claim`: bytes behind the frames that the sink is about to be offered    |
 //! | 24      | `head`: bytes out that are framed and whole                              |
@@ -63,14 +63,20 @@ impl Memory {
         Self(memory)
     }
 
-    /// Whether there was a connection.
+    /// Whether there was a connection of which bytes may have been moved.
     pub fn has_begun(&self) -> bool {
         self.load(BEGUN) != 0
     }
 
+    /// There is a connection, which is kept by now: its bytes may be moved.
+    pub fn note_begun(&self) {
+        if !self.has_begun() {
+            self.store(BEGUN, 1);
+        }
+    }
+
     /// A connection begins, of which nothing came and nothing went.
     pub fn begin(&self) -> (In, Out) {
-        self.store(BEGUN, 1);
         for word in [DONE, CLAIM, HEAD] {
             self.store(word, 0);
         }
