@@ -125,22 +125,46 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
     lab.ran("nic list");
 }
 
-/// What is half sent or half received on it is known to this process only.
+fn framed(byte: u8) -> Vec<u8> {
+    [&60_u32.to_be_bytes()[..], &[byte; 60]].concat()
+}
+
+/// So does one that came with a call. What is half sent or half received on it goes along.
 #[test]
-fn a_stream_that_was_handed_over_keeps_the_daemon_from_becoming_another() {
-    let lab = Lab::with(|_| "keeper = true\n[[switch]]\nname = \"lan\"\n".into());
-    let (_ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
-    ran_with(&lab, "port add lan stream:fd=0", theirs.into());
-    let refused = lab.run("upgrade");
-    let wrong = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        !refused.status.success() && wrong.contains("was given a descriptor"),
-        "{wrong}"
-    );
+fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
+    use std::io::{Read, Write};
+    let lab = Lab::with(|_| {
+        "keeper = true\n[[switch]]\nname = \"lan\"\n[[switch]]\nname = \"wan\"\n".into()
+    });
+    let pair = || std::os::unix::net::UnixStream::pair().expect("a pair");
+    let [(mut one, first), (mut other, second)] = [pair(), pair()];
+    ran_with(&lab, "port add lan stream:fd=0", first.into());
+    ran_with(&lab, "port add lan stream:fd=0", second.into());
+    other
+        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .expect("set");
+    let [half, rest] = [0..30, 30..64].map(|part| framed(0xff)[part].to_vec());
+    for killed in [false, true, false] {
+        one.write_all(&half).expect("open");
+        if killed {
+            lab.kill_worker();
+        } else {
+            lab.ran("upgrade");
+        }
+        one.write_all(&rest).expect("open");
+        let mut came = [0; 64];
+        other.read_exact(&mut came).expect("a frame");
+        assert_eq!(came[..], framed(0xff));
+    }
     let ports = lab.ran("port list lan");
-    let port = ports
+    let ports: Vec<_> = ports
         .split_whitespace()
-        .find(|word| word.starts_with("stream:fd="));
-    lab.ran(&format!("port remove lan {}", port.expect("a port")));
+        .filter(|word| word.starts_with("stream:fd="))
+        .collect();
+    assert_eq!(ports.len(), 2);
+    for port in ports {
+        lab.ran(&format!("port remove lan {port}"));
+    }
+    assert_eq!(other.read(&mut [0; 9]).expect("its end"), 0);
     lab.ran("upgrade");
 }

@@ -2,6 +2,8 @@
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -9,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hypernic_tests::{Daemon, Ends, LONG, Launch, binary, scratch};
-use rustix::net::Shutdown;
 
 use crate::cli_crash::{Chance, Lives};
 
@@ -32,8 +33,39 @@ fn frame(from: u8, to: u8, n: u64) -> Vec<u8> {
     frame
 }
 
+/// Either kind of socket.
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn set_patience(&self, patience: Duration) {
+        let set = match self {
+            Self::Unix(socket) => socket.set_read_timeout(Some(patience)),
+            Self::Tcp(socket) => socket.set_read_timeout(Some(patience)),
+        };
+        set.unwrap();
+    }
+
+    fn read(&self, room: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Unix(socket) => (&mut &*socket).read(room),
+            Self::Tcp(socket) => (&mut &*socket).read(room),
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let written = match self {
+            Self::Unix(socket) => (&mut &*socket).write_all(bytes),
+            Self::Tcp(socket) => (&mut &*socket).write_all(bytes),
+        };
+        written.expect("the connection is open");
+    }
+}
+
 /// Sends numbered frames until it is told to stop, and then its end. Returns how many.
-fn send(mut socket: &UnixStream, (from, to): (u8, u8), stop: &AtomicBool) -> u64 {
+fn send(socket: &Socket, (from, to): (u8, u8), stop: &AtomicBool) -> u64 {
     let mut n = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut bytes = Vec::new();
@@ -46,7 +78,7 @@ fn send(mut socket: &UnixStream, (from, to): (u8, u8), stop: &AtomicBool) -> u64
         // In two pieces, so that half a frame is on its way at times.
         let (one, other) = bytes.split_at(n as usize * 31 % bytes.len());
         for piece in [one, other] {
-            socket.write_all(piece).expect("the connection is open");
+            socket.write(piece);
         }
         std::thread::sleep(PAUSE);
     }
@@ -54,7 +86,7 @@ fn send(mut socket: &UnixStream, (from, to): (u8, u8), stop: &AtomicBool) -> u64
 }
 
 /// Receives until nothing more comes. Returns the numbers of the frames, each of which was whole.
-fn receive(mut socket: &UnixStream, (from, to): (u8, u8), stop: &AtomicBool) -> Vec<u64> {
+fn receive(socket: &Socket, (from, to): (u8, u8), stop: &AtomicBool) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut unread = Vec::new();
     let mut quiet = Instant::now();
@@ -84,9 +116,9 @@ fn receive(mut socket: &UnixStream, (from, to): (u8, u8), stop: &AtomicBool) -> 
 }
 
 /// Two peers on a switch, and what they lost: the first has called a port, and a port has called the second.
-fn both_ways(daemon: &mut Daemon, peers: [&UnixStream; 2], work: impl FnOnce(&mut Daemon)) -> [u64; 2] {
+fn both_ways(daemon: &mut Daemon, peers: [&Socket; 2], work: impl FnOnce(&mut Daemon)) -> [u64; 2] {
     for peer in peers {
-        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        peer.set_patience(Duration::from_millis(50));
     }
     let (ended, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let (ended, stop) = (&ended, &stop);
@@ -116,7 +148,7 @@ fn both_ways(daemon: &mut Daemon, peers: [&UnixStream; 2], work: impl FnOnce(&mu
 }
 
 /// A daemon with a switch, and the peers of its two streams: one calls, and one is called.
-fn streams(dir: &Path) -> (Daemon, [UnixStream; 2]) {
+fn streams(dir: &Path) -> (Daemon, [Socket; 2]) {
     let at = |name: &str| dir.join(name);
     let called = UnixListener::bind(at("called")).unwrap();
     let file = at("host.toml");
@@ -131,7 +163,7 @@ fn streams(dir: &Path) -> (Daemon, [UnixStream; 2]) {
     let caller = UnixStream::connect(at("listens")).unwrap();
     let (other, _) = called.accept().unwrap();
     connected(&daemon, 2);
-    (daemon, [caller, other])
+    (daemon, [caller, other].map(Socket::Unix))
 }
 
 fn connected(daemon: &Daemon, peers: u64) {
@@ -185,13 +217,27 @@ fn peers_of_streams_keep_their_connections_whenever_the_worker_is_killed() {
     // Who calls while nobody serves is served, once the one before has left.
     drop(one);
     let waits = UnixStream::connect(dir.path().join("listens")).unwrap();
-    both_ways(&mut daemon, [&waits, &other], |daemon| kills(daemon, 2));
+    both_ways(&mut daemon, [&Socket::Unix(waits), &other], |daemon| kills(daemon, 2));
     assert!(daemon.stop().unwrap().success());
 }
 
 /// A connection that was inherited goes on as any other, and ends with its peer.
 #[test]
 fn a_stream_on_a_descriptor_goes_on_over_kills_and_upgrades() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    on_a_descriptor(&Socket::Unix(ours), theirs.into());
+}
+
+#[test]
+fn a_stream_on_a_descriptor_by_tcp_goes_on_over_kills_and_upgrades() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nodelay(true).unwrap();
+    on_a_descriptor(&Socket::Tcp(ours), theirs.into());
+}
+
+fn on_a_descriptor(ours: &Socket, theirs: OwnedFd) {
     let dir = scratch().unwrap();
     let wrapped = dir.path().join("wrapped");
     let script = format!(
@@ -206,15 +252,15 @@ fn a_stream_on_a_descriptor_goes_on_over_kills_and_upgrades() {
         dir.path().join("listens").display(),
     );
     std::fs::write(&file, text).unwrap();
-    let (ours, theirs) = UnixStream::pair().unwrap();
     let launch = Launch::of(&wrapped).env("HYPERNIC_TEST_LIFE_MS", "0");
-    let launch = launch.arg("serve").arg(&file).stdin(theirs.into());
+    let launch = launch.arg("serve").arg(&file).stdin(theirs);
     let mut daemon = launch.start().unwrap();
     let caller = UnixStream::connect(dir.path().join("listens")).unwrap();
+    let caller = Socket::Unix(caller);
     connected(&daemon, 2);
-    both_ways(&mut daemon, [&caller, &ours], |daemon| kills(daemon, 5));
+    both_ways(&mut daemon, [&caller, ours], |daemon| kills(daemon, 5));
     let lives = Lives::renewed(3);
-    let lost = both_ways(&mut daemon, [&caller, &ours], |daemon| {
+    let lost = both_ways(&mut daemon, [&caller, ours], |daemon| {
         for n in 0..lives.count {
             lives.end(daemon, n);
             std::thread::sleep(Duration::from_millis(100));
@@ -223,11 +269,9 @@ fn a_stream_on_a_descriptor_goes_on_over_kills_and_upgrades() {
     assert_eq!(lost, [0, 0], "{}", daemon.log());
     nobody_left(&daemon);
     // A length that no frame has ends it, for the peer too, though the daemon has it open twice.
-    (&ours).write_all(&[0xff; 4]).unwrap();
-    let mut rest = [0; 64];
-    ours.set_read_timeout(Some(LONG)).unwrap();
-    assert_eq!((&ours).read(&mut rest).unwrap(), 0, "{}", daemon.log());
-    let _ = rustix::net::shutdown(&ours, Shutdown::Both);
+    ours.write(&[0xff; 4]);
+    ours.set_patience(LONG);
+    assert_eq!(ours.read(&mut [0; 64]).unwrap(), 0, "{}", daemon.log());
     lives.end(&mut daemon, 0);
     daemon.wait_log("the peer has closed its end").unwrap();
     assert!(daemon.stop().unwrap().success());

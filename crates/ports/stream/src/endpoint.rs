@@ -80,8 +80,10 @@ impl Source {
                 }
                 let flags = rustix::fs::fcntl_getfl(&fd).map_err(io::Error::from)?;
                 rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
-                // Only TCP knows it; a Unix socket never delays. Who is accepted inherits it.
-                let _ = sockopt::set_tcp_nodelay(&fd, true);
+                if sockopt::socket_domain(&fd) != Ok(AddressFamily::UNIX) {
+                    // Who is accepted inherits it.
+                    let _ = sockopt::set_tcp_nodelay(&fd, true);
+                }
                 if sockopt::socket_acceptconn(&fd) == Ok(true) {
                     return Ok(Self::Listener { fd, path: None });
                 }
