@@ -125,17 +125,17 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
     lab.ran("nic list");
 }
 
-fn framed(byte: u8) -> Vec<u8> {
-    [&60_u32.to_be_bytes()[..], &[byte; 60]].concat()
+/// A frame to all, as a stream has it.
+fn framed() -> Vec<u8> {
+    let head = [&60_u32.to_be_bytes()[..], &[0xff; 6], &[2; 6]].concat();
+    [&head[..], &[7; 48]].concat()
 }
 
 /// So does one that came with a call. What is half sent or half received on it goes along.
 #[test]
 fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
     use std::io::{Read, Write};
-    let lab = Lab::with(|_| {
-        "keeper = true\n[[switch]]\nname = \"lan\"\n[[switch]]\nname = \"wan\"\n".into()
-    });
+    let lab = Lab::with(|_| "keeper = true\n[[switch]]\nname = \"lan\"\n".into());
     let pair = || std::os::unix::net::UnixStream::pair().expect("a pair");
     let [(mut one, first), (mut other, second)] = [pair(), pair()];
     ran_with(&lab, "port add lan stream:fd=0", first.into());
@@ -143,7 +143,7 @@ fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
     other
         .set_read_timeout(Some(std::time::Duration::from_secs(60)))
         .expect("set");
-    let [half, rest] = [0..30, 30..64].map(|part| framed(0xff)[part].to_vec());
+    let [half, rest] = [0..30, 30..64].map(|part| framed()[part].to_vec());
     for killed in [false, true, false] {
         one.write_all(&half).expect("open");
         if killed {
@@ -154,7 +154,7 @@ fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
         one.write_all(&rest).expect("open");
         let mut came = [0; 64];
         other.read_exact(&mut came).expect("a frame");
-        assert_eq!(came[..], framed(0xff));
+        assert_eq!(came[..], framed());
     }
     let ports = lab.ran("port list lan");
     let ports: Vec<_> = ports

@@ -331,7 +331,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "daemon: an_inherited_connection_…",
     ),
     ("process", "pidfd_open", "daemon: an_inherited_connection_…"),
-    ("process", "setsockopt", "daemon: a_stream_on_a_descriptor_…"),
+    (
+        "process",
+        "setsockopt",
+        "daemon: a_stream_on_a_descriptor_…",
+    ),
 ];
 
 /// Each of these rules is needed here, but for those that are needed elsewhere.

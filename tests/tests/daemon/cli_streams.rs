@@ -167,7 +167,8 @@ fn streams(dir: &Path) -> (Daemon, [Socket; 2]) {
 }
 
 fn connected(daemon: &Daemon, peers: u64) {
-    let came = |counters: &hypernic_tests::Counters| counters.total("port", "stream_connects") == peers;
+    let came =
+        |counters: &hypernic_tests::Counters| counters.total("port", "stream_connects") == peers;
     daemon.wait_counters("its peers", came).unwrap();
 }
 
@@ -175,7 +176,11 @@ fn connected(daemon: &Daemon, peers: u64) {
 fn nobody_left(daemon: &Daemon) {
     let counters = daemon.counters().unwrap();
     assert_eq!(counters.total("port", "stream_connects"), 0, "{counters}");
-    assert_eq!(counters.total("port", "stream_disconnects"), 0, "{counters}");
+    assert_eq!(
+        counters.total("port", "stream_disconnects"),
+        0,
+        "{counters}"
+    );
 }
 
 #[test]
@@ -195,6 +200,12 @@ fn an_upgrade_costs_the_peers_of_streams_no_frame_and_no_connection() {
     assert!(!dir.path().join("listens").exists(), "it cleans up");
 }
 
+/// How often the worker is killed: 30 times, or as `HYPERNIC_TEST_KILLS` says.
+fn kill_count() -> u32 {
+    let given = std::env::var("HYPERNIC_TEST_KILLS").ok();
+    given.map_or(30, |count| count.parse().expect("a number"))
+}
+
 fn kills(daemon: &mut Daemon, count: u32) {
     let (lives, mut chance) = (Lives::killed(count), Chance::new());
     for n in 0..count {
@@ -207,7 +218,7 @@ fn kills(daemon: &mut Daemon, count: u32) {
 fn peers_of_streams_keep_their_connections_whenever_the_worker_is_killed() {
     let dir = scratch().unwrap();
     let (mut daemon, [one, other]) = streams(dir.path());
-    let count = 30;
+    let count = kill_count();
     let lost = both_ways(&mut daemon, [&one, &other], |daemon| kills(daemon, count));
     println!("{count} kills: lost {lost:?}");
     // Not more than one worker passes on at once.
@@ -217,7 +228,9 @@ fn peers_of_streams_keep_their_connections_whenever_the_worker_is_killed() {
     // Who calls while nobody serves is served, once the one before has left.
     drop(one);
     let waits = UnixStream::connect(dir.path().join("listens")).unwrap();
-    both_ways(&mut daemon, [&Socket::Unix(waits), &other], |daemon| kills(daemon, 2));
+    both_ways(&mut daemon, [&Socket::Unix(waits), &other], |daemon| {
+        kills(daemon, 2)
+    });
     assert!(daemon.stop().unwrap().success());
 }
 

@@ -171,10 +171,7 @@ pub fn end(fd: BorrowedFd<'_>) {
     let _ = peer::asked(fd, |fd| shutdown(fd, Shutdown::Both));
 }
 
-fn dial(
-    new: Result<OwnedFd, Errno>,
-    connect: impl Fn(&OwnedFd) -> Result<(), Errno>,
-) -> Attempt {
+fn dial(new: Result<OwnedFd, Errno>, connect: impl Fn(&OwnedFd) -> Result<(), Errno>) -> Attempt {
     let Ok(fd) = new else {
         return Attempt::Failed;
     };

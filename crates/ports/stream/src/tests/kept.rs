@@ -344,7 +344,10 @@ fn wherever_it_dies_no_frame_comes_twice_or_garbled_and_the_connection_stays() {
         let got: Vec<usize> = to.take().iter().map(|frame| number(frame)).collect();
         rises(&got);
         rises(&back);
-        assert!(unsure > 0 || got.len() == peer.next, "what is lost is counted");
+        assert!(
+            unsure > 0 || got.len() == peer.next,
+            "what is lost is counted"
+        );
         lost += peer.next - got.len();
         assert_eq!(got.last(), Some(&(peer.next - 1)), "died of {dies}");
         assert_eq!(back.last(), Some(&(sent - 1)), "died of {dies}");
@@ -386,7 +389,9 @@ fn who_calls_while_nobody_is_there_is_served_by_the_next_process() {
     drop(first);
     let mut next = UnixStream::connect(&path).expect("connect");
     next.write_all(&framed(&frame(2))).expect("write");
-    port.until(&to, "the next frame", |_| !to.got.lock().expect("lock").is_empty());
+    port.until(&to, "the next frame", |_| {
+        !to.got.lock().expect("lock").is_empty()
+    });
     drop(port);
     assert!(!path.exists(), "removed in the end");
     let parts = page.parts();
