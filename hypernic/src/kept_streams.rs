@@ -16,8 +16,30 @@ use crate::spec::PortSpec;
 /// The form of what is kept: another build may have another one.
 const FORM: &str = "stream 1";
 
+/// The first note of all that is kept of streams.
+const NOTE: u64 = 0x7374_7265_616d_0001;
+
+/// What a stream is kept as.
+const PARTS: [&str; 4] = ["connection", "listener", "memory", "had"];
+
 /// Streams that this process has open. One that is opened a second time, and cannot be, must not take over what the first has.
 static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn key(stream: &str, part: &str) -> Vec<u8> {
+    format!("{FORM} {stream} {part}").into_bytes()
+}
+
+/// All that are to be open are open by now. What the worker before has left of others is closed: no peer waits for somebody who is not there.
+pub(crate) fn close_others() {
+    let Some(page) = keeper::current() else {
+        return;
+    };
+    let open = OPEN.lock();
+    let names = open
+        .iter()
+        .flat_map(|stream| PARTS.map(|part| key(stream, part)));
+    page.close_others(NOTE, &names.collect::<Vec<_>>());
+}
 
 /// Keeps one in the page that workers share.
 #[derive(Debug)]
@@ -41,13 +63,13 @@ impl KeptStream {
     }
 
     fn key(&self, part: &str) -> Vec<u8> {
-        format!("{FORM} {} {part}", self.name).into_bytes()
+        key(&self.name, part)
     }
 
-    /// Device and inode of the path where it listens.
-    fn place(&self) -> Option<[u64; 2]> {
+    /// The second note of the listener: device and inode of its path.
+    fn place(&self) -> Option<u64> {
         let there = std::fs::symlink_metadata(self.path.as_ref()?).ok()?;
-        Some([there.dev(), there.ino()])
+        Some(there.dev().rotate_left(40) ^ there.ino())
     }
 
     /// What the worker before has left of it.
@@ -55,7 +77,7 @@ impl KeptStream {
         let take = |part| keeper::current()?.take(&self.key(part));
         let file = |part| take(part).map(|(fd, _): (OwnedFd, _)| fd);
         // Somebody may have removed the path meanwhile, or put something else in its place.
-        let listener = take("listener").filter(|(_, place)| self.place() == Some(*place));
+        let listener = take("listener").filter(|(_, notes)| self.place() == Some(notes[1]));
         Parts {
             memory: file("memory"),
             listener: listener.map(|(fd, _)| fd),
@@ -71,12 +93,12 @@ impl Keeps for KeptStream {
             return false;
         };
         if let (Some(listener), Some(place)) = (listener, self.place()) {
-            page.keep(&self.key("listener"), listener, place);
+            page.keep(&self.key("listener"), listener, [NOTE, place]);
         }
         // One that is there already stays, and so is there at any instruction.
         let had = self.key("had");
-        let kept = page.keep(&self.key("memory"), memory, [0, 0]);
-        kept && (page.has(&had) || page.keep(&had, memory, [0, 0]))
+        let kept = page.keep(&self.key("memory"), memory, [NOTE, 0]);
+        kept && (page.has(&had) || page.keep(&had, memory, [NOTE, 0]))
     }
 
     fn begun(&self, connection: BorrowedFd<'_>) {
@@ -85,7 +107,7 @@ impl Keeps for KeptStream {
         };
         let (name, number) = (self.key("connection"), connection.as_raw_fd());
         // A port's thread may not ask the kernel about files.
-        threads::apart(move || page.keep_number(&name, number, [0, 0]));
+        threads::apart(move || page.keep_number(&name, number, [NOTE, 0]));
     }
 
     fn over(&self) {
@@ -96,7 +118,7 @@ impl Keeps for KeptStream {
 
     fn gone(&self) {
         if let Some(page) = keeper::current() {
-            for part in ["connection", "listener", "memory", "had"] {
+            for part in PARTS {
                 page.forget(&self.key(part));
             }
         }

@@ -168,3 +168,37 @@ fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
     assert_eq!(other.read(&mut [0; 9]).expect("its end"), 0);
     lab.ran("upgrade");
 }
+
+/// Its peer is not left waiting for somebody who is not there.
+#[test]
+fn a_stream_that_no_next_worker_has_is_closed() {
+    use std::io::Read;
+    let lan = "keeper = true\n[[switch]]\nname = \"lan\"\n";
+    let lab = Lab::with(|_| lan.into());
+    let at = |name: &str| lab.dir.path().join(name);
+    let text = format!(
+        "control = {:?}\n{lan}ports = [\"stream:listen={}\"]\n",
+        lab.control(),
+        at("s").display()
+    );
+    std::fs::write(at("new.toml"), text).expect("file");
+    let words = format!(
+        "config apply {} --rollback-after 3600",
+        at("new.toml").display()
+    );
+    lab.ran(&words);
+    let mut peer = std::os::unix::net::UnixStream::connect(at("s")).expect("connect");
+    lab.until("the connection", || {
+        let shown = lab.ran("metrics");
+        let mut lines = shown.lines();
+        lines
+            .any(|line| line.contains("port_stream_connects_total{") && line.ends_with(" 1"))
+            .then_some(())
+    });
+    // What is on trial is not what the next worker is.
+    lab.kill_worker();
+    peer.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .expect("set");
+    assert_eq!(peer.read(&mut [0; 9]).expect("its end"), 0);
+    assert!(std::os::unix::net::UnixStream::connect(at("s")).is_err());
+}

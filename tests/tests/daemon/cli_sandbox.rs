@@ -322,11 +322,6 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("process", "kill", "daemon: an_inherited_connection_…"),
     (
         "process",
-        "mlock",
-        "none: needed with a keeper where the host is short of memory",
-    ),
-    (
-        "process",
         "pidfd_getfd",
         "daemon: an_inherited_connection_…",
     ),
