@@ -29,6 +29,8 @@ const CLAIM: usize = 16;
 const HEAD: usize = 24;
 const CAME: usize = 128;
 const WENT: usize = 256;
+/// More bytes than any connection has moved.
+const MOST: u64 = 1 << 60;
 /// Bytes before the rings.
 const WORDS: usize = 4096;
 const IN: usize = WORDS;
@@ -100,7 +102,7 @@ impl Memory {
         inward.end.checked_sub(claim)?;
         let kept = inward.end.checked_sub(done)?;
         let waiting = outward.head.checked_sub(outward.tail)?;
-        if kept.max(waiting) > RING as u64 {
+        if kept.max(waiting) > RING as u64 || inward.end.max(outward.head) > MOST {
             return None;
         }
         inward.settle(claim);

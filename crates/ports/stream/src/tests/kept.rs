@@ -454,13 +454,15 @@ fn what_is_left_of_a_port_is_checked() {
     let to = Pass::default();
     to.room.store(usize::MAX, Ordering::Relaxed);
     // Done, claim, head, and what the kernel noted of both calls, each as nobody leaves it.
-    for (word, value) in [
-        (8, 1 << 40),
-        (16, 1 << 40),
-        (24, 1 << 40),
-        (128, 1 << 40),
-        (128, u64::MAX),
-        (256, 1 << 40),
+    for left in [
+        &[(8, 1_u64 << 40)][..],
+        &[(16, 1 << 40)],
+        &[(24, 1 << 40)],
+        &[(128, 1 << 40)],
+        &[(128, u64::MAX)],
+        &[(256, 1 << 40)],
+        &[(8, 1 << 61), (16, 1 << 61), (128, 1 << 62)],
+        &[(24, 1 << 61), (256, 1 << 62)],
     ] {
         let page = Arc::<Page>::default();
         let mut port = Life::new(listen(&path), &page);
@@ -469,12 +471,12 @@ fn what_is_left_of_a_port_is_checked() {
         port.until(&to, "a connection", |port| port.inlet.link_up());
         port.leak();
         let memory = page.parts().memory.map(std::fs::File::from).expect("left");
-        let word_at = |value: u64| {
-            std::os::unix::fs::FileExt::write_all_at(&memory, &value.to_ne_bytes(), word)
-        };
-        word_at(value).expect("written");
+        for (word, value) in left {
+            std::os::unix::fs::FileExt::write_all_at(&memory, &value.to_ne_bytes(), *word)
+                .expect("written");
+        }
         let mut port = Life::new(listen(&path), &page);
-        assert!(!port.inlet.link_up(), "{word} {value}");
+        assert!(!port.inlet.link_up(), "{left:?}");
         // The page that this test has has the old one open, and not the port.
         page.over();
         port.settle(&to);
@@ -482,7 +484,7 @@ fn what_is_left_of_a_port_is_checked() {
         let mut peer = UnixStream::connect(&path).expect("connect");
         peer.write_all(&framed(&frame(1))).expect("write");
         port.until(&to, "a frame", |_| !to.got.lock().expect("lock").is_empty());
-        assert_eq!(number(&to.take()[0]), 1, "{word} {value}");
+        assert_eq!(number(&to.take()[0]), 1, "{left:?}");
         drop(port);
     }
 }
