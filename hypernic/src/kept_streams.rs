@@ -131,6 +131,10 @@ impl Keeps for KeptStream {
 
 impl Drop for KeptStream {
     fn drop(&mut self) {
+        // It may not have been opened after all.
+        if !self.leaves() {
+            self.gone();
+        }
         OPEN.lock().remove(&self.name);
     }
 }
