@@ -130,7 +130,8 @@ impl RunningChip {
             chip.out.set(Some(lan));
             chip.outer = Some((outer.clone(), name.clone(), config.name.clone()));
         } else {
-            let port = ports::open(&config.port).map_err(failed)?;
+            let owner = format!("chip {}", config.name);
+            let port = ports::open(&config.port, &owner).map_err(failed)?;
             chip.out.set(Some(port.sink));
             chip.port = Some((port.name.clone(), port.counters));
             if let Some(source) = port.inlet {

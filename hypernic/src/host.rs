@@ -41,6 +41,7 @@ use crate::chip::RunningChip;
 use crate::config::{Cable, ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::kept_streams;
 use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
 use crate::moves::Moves;
@@ -152,6 +153,7 @@ impl Host {
         };
         host.adopt_handed(config);
         let made = host.make_all(config).and_then(|()| host.settle());
+        kept_streams::close_others();
         host.remember_seen();
         // Also if not all could be made: what waits there ends then.
         if let Some(gate) = host.gate.take() {
@@ -478,7 +480,7 @@ impl Host {
                 })
             }
             (spec, None) => {
-                let port = ports::open(spec)?;
+                let port = ports::open(spec, &format!("nic {}", config.name))?;
                 Ok(Wire {
                     sink: Arc::clone(&port.sink),
                     switch: None,

@@ -4,20 +4,13 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use port_ring::{Keeps, PARTS, Parts};
 
+use crate::leaves;
+
 /// The form of what is kept: another build may have another one.
 const FORM: &str = "ring 1";
-
-/// All that is open is left to the next worker.
-static LEAVES: AtomicBool = AtomicBool::new(false);
-
-/// From now on what is dropped is not closed: the next worker goes on with it.
-pub(crate) fn leave() {
-    LEAVES.store(true, Ordering::Release);
-}
 
 /// Keeps one in the page that workers share.
 #[derive(Debug)]
@@ -78,6 +71,6 @@ impl Keeps for KeptRing {
     }
 
     fn leaves(&self) -> bool {
-        LEAVES.load(Ordering::Acquire)
+        leaves::are()
     }
 }

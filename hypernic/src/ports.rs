@@ -17,16 +17,17 @@ use crate::config::{LinkLocal, NicConfig, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
 use crate::kept_rings::KeptRing;
+use crate::kept_streams::KeptStream;
 use crate::kept_taps;
 use crate::report::Section;
 use crate::spec::PortSpec;
 use crate::user_networks;
 
-/// Opens a port.
+/// Opens a port of a NIC, a switch or a chip, as which the next worker finds it again.
 ///
 /// # Errors
 /// Cause and cure, in the port's own words.
-pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
+pub(crate) fn open(spec: &PortSpec, owner: &str) -> Result<Port, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     match spec {
         PortSpec::User(options) => user_networks::open(&user_config(options)?),
@@ -37,10 +38,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         PortSpec::TapFd(fd) => {
             port_tap::open(port_tap::Source::Fd(fds::inherited(*fd)?)).map_err(|e| text(&e))
         }
-        PortSpec::Stream(path) => stream(Endpoint::Connect(path.clone())),
-        PortSpec::StreamListen(path) => stream(Endpoint::Listen(path.clone())),
+        PortSpec::Stream(path) => stream(spec, owner, Endpoint::Connect(path.clone())),
+        PortSpec::StreamListen(path) => stream(spec, owner, Endpoint::Listen(path.clone())),
         PortSpec::StreamFd(fd) => {
-            let mut port = stream(Endpoint::Fd(fds::inherited(*fd)?))?;
+            let mut port = stream(spec, owner, Endpoint::Fd(fds::inherited(*fd)?))?;
             // A switch may have several.
             port.name = spec.to_string();
             Ok(port)
@@ -107,8 +108,15 @@ pub(crate) fn forget(spec: &PortSpec) {
     }
 }
 
-fn stream(endpoint: Endpoint) -> Result<Port, String> {
-    port_stream::open(StreamConfig::new(endpoint)).map_err(|error| error.to_string())
+fn stream(spec: &PortSpec, owner: &str, endpoint: Endpoint) -> Result<Port, String> {
+    let keeps = KeptStream::of(owner, spec);
+    let goes_on = keeps.as_ref().map(|kept| kept.take());
+    let port = port_stream::open(StreamConfig {
+        keeps: keeps.map(|kept| kept as Arc<dyn port_stream::Keeps>),
+        goes_on: goes_on.unwrap_or_default(),
+        ..StreamConfig::new(endpoint)
+    });
+    port.map_err(|error| error.to_string())
 }
 
 fn vhost_user(endpoint: VhostEndpoint, pairs: usize) -> Result<Port, String> {

@@ -65,7 +65,7 @@ pub const PORT: &[Call] = calls! {
 };
 
 /// Calls of threads that bring frames in from a stream or a vhost-user back end, besides those of [`PORT`]: they connect.
-pub const NETWORK: &[Call] = calls! { SYS_accept4 SYS_connect SYS_setsockopt SYS_socket };
+pub const NETWORK: &[Call] = calls! { SYS_accept4 SYS_connect SYS_recvmmsg SYS_socket };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
@@ -74,7 +74,7 @@ pub const PROCESS: &[Call] = calls! {
     SYS_readlinkat SYS_statx
     // Descriptors.
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_getsockopt SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock
-    SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendto SYS_shutdown SYS_socketpair SYS_timerfd_create
+    SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socketpair SYS_timerfd_create
     // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
     SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list

@@ -326,6 +326,24 @@ impl Shared {
         })
     }
 
+    /// Closes what is kept with such a first note, but for what is kept by one of these names: nobody goes on with it.
+    pub fn close_others(&self, note: u64, names: &[Vec<u8>]) {
+        let keys: HashSet<u64> = names.iter().map(|name| key(name)).collect();
+        // One file may have several names.
+        let mut numbers = HashSet::new();
+        for record in &self.kept {
+            let is = record.key.load(Ordering::Acquire);
+            let noted = record.notes[0].load(Ordering::Relaxed) == note;
+            if is != 0 && noted && !keys.contains(&is) {
+                numbers.extend(record.number());
+                record.key.store(0, Ordering::Release);
+            }
+        }
+        numbers.into_iter().for_each(|number| {
+            drop(sys::take_over(number));
+        });
+    }
+
     /// Other cells are named than before.
     pub(crate) fn name_cells(&self) {
         self.cells.fetch_add(1, Ordering::Release);
@@ -509,6 +527,36 @@ mod tests {
         begin();
         page.note_fault(None);
         assert!(suspects().is_empty(), "no NIC's thread");
+    }
+
+    #[test]
+    fn what_nobody_goes_on_with_is_closed_and_the_rest_stays() {
+        let page = Shared::new().expect("a page");
+        let pipe = || rustix::pipe::pipe().expect("a pipe");
+        let [(left, left_end), (stays, stays_end), (other, other_end)] = [pipe(), pipe(), pipe()];
+        for (name, fd, note) in [
+            (&b"left"[..], &left_end, 7),
+            (b"left too", &left_end, 7),
+            (b"stays", &stays_end, 7),
+            (b"another's", &other_end, 8),
+        ] {
+            assert!(page.keep(name, fd.as_fd(), [note, 0]));
+        }
+        for end in [left_end, stays_end, other_end] {
+            // The page has them.
+            let _ = end.into_raw_fd();
+        }
+        page.close_others(7, &[b"stays".to_vec()]);
+        let has = [&b"left"[..], b"left too", b"stays", b"another's"].map(|name| page.has(name));
+        assert_eq!(has, [false, false, true, true]);
+        for (reads, open) in [(left, false), (stays, true), (other, true)] {
+            rustix::io::ioctl_fionbio(&reads, true).expect("set");
+            let read = rustix::io::read(&reads, &mut [0; 1]);
+            assert_eq!(read.is_err(), open, "{read:?}");
+        }
+        page.close_others(7, &[]);
+        page.close_others(8, &[]);
+        assert_eq!(page.kept().count(), 0);
     }
 
     #[test]

@@ -9,8 +9,9 @@
 //!   waiting for the peer.
 //! - [`Listener`], [`dial`], [`EventSet`]: where peers come from, and where their descriptors are watched.
 //! - [`SharedMem`]: memory that both ends map.
+//! - [`Noted`]: bytes of a stream that are moved once, though the process that moves them dies.
 //!
-//! `unsafe` lives in three modules, `apart`, `shared_mem` and `poke`; each block says what keeps it sound.
+//! `unsafe` lives in four modules, `apart`, `shared_mem`, `noted` and `poke`; each block says what keeps it sound.
 #![deny(unsafe_code)]
 
 mod apart;
@@ -19,6 +20,7 @@ pub mod dial;
 pub mod event;
 mod event_set;
 mod listener;
+mod noted;
 pub mod poke;
 mod shared_mem;
 pub mod signal;
@@ -29,4 +31,5 @@ pub use deferred_closer::{DeferredCloser, PeerFd};
 pub use event::EventFd;
 pub use event_set::EventSet;
 pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
+pub use noted::{Noted, Piece};
 pub use shared_mem::{Area, SharedMem};

@@ -98,6 +98,17 @@ impl SharedMem {
         Ok(Self(Arc::new(Inner { fd, ptr, len })))
     }
 
+    /// Keeps the first `len` bytes from being paged out, where the system grants that: the kernel writes into a page that is there
+    /// even when the caller is about to be killed.
+    pub fn pin(&self, len: usize) {
+        let memory = self.clone();
+        // A worker may not ask for it.
+        threads::apart(move || {
+            // SAFETY: the range is mapped for as long as `memory` lives, and locking changes nothing in it.
+            let _ = unsafe { rustix::mm::mlock(memory.at(0, len).cast(), len) };
+        });
+    }
+
     /// Bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -105,7 +116,7 @@ impl SharedMem {
     }
 
     /// Start of `len` bytes at `offset`.
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.0.len),
             "{offset:#x}+{len:#x} is outside shared memory of {:#x} bytes",

@@ -113,6 +113,10 @@ super::reason::reasons! { PORTS, "port":
         "a closed connection takes nothing"
         "the other side ended"
         "nothing",
+    Drop stream_unsure_bytes "Bytes in of frames that a worker was passing on when it died"
+        "they may have arrived, and no frame comes twice"
+        "the worker died"
+        "see in the log why it did",
     Drop stream_runt "Frames in shorter than an Ethernet header"
         "IEEE 802.3 4.2.3.3"
         "the other side is no QEMU stream"

@@ -30,14 +30,11 @@ fn sockets(host: &HostConfig) -> impl Iterator<Item = (RawFd, &NicConfig)> {
     })
 }
 
-/// Descriptors with which another process could go on: TAPs, and sockets of NICs over vfio-user.
+/// Descriptors with which another process could go on: TAPs, streams, and sockets of NICs over vfio-user.
 fn could_last(host: &HostConfig) -> BTreeSet<RawFd> {
-    let taps = ports(host).filter_map(|port| match port {
-        PortSpec::TapFd(fd) => Some(*fd),
-        _ => None,
-    });
+    let ports = ports(host).filter_map(PortSpec::fd);
     let sockets = sockets(host).filter(|(_, nic)| nic.transport == Transport::VfioUser);
-    taps.chain(sockets.map(|(fd, _)| fd)).collect()
+    ports.chain(sockets.map(|(fd, _)| fd)).collect()
 }
 
 impl Host {
@@ -113,11 +110,7 @@ impl Host {
     /// The first NIC, chip or port that is made of a descriptor with which no other process could go on.
     pub fn bound(&self) -> Option<String> {
         let is = self.as_is();
-        let port = |port: &PortSpec| match port {
-            PortSpec::StreamFd(_) => true,
-            PortSpec::TapFd(fd) => self.ends(*fd),
-            _ => false,
-        };
+        let port = |port: &PortSpec| port.fd().is_some_and(|fd| self.ends(fd));
         let socket = |nic: &NicConfig| match nic.socket {
             SocketSpec::Fd(fd) => self.ends(fd) || nic.transport != Transport::VfioUser,
             SocketSpec::Path(_) => false,

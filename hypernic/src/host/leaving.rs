@@ -7,7 +7,7 @@ use wire::MacAddr;
 
 use super::Host;
 use crate::config::NicConfig;
-use crate::kept_rings;
+use crate::leaves;
 use crate::left::{AllLeft, Arrived};
 use crate::nic::RunningNic;
 
@@ -98,7 +98,7 @@ impl Host {
     /// dropped or used, and the process ends.
     pub fn leave(mut self) -> AllLeft {
         // What comes from now on waits in the kernel, or in rings, for the next worker.
-        kept_rings::leave();
+        leaves::begin();
         for switch in self.switches.values_mut() {
             switch.shut();
         }

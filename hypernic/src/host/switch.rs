@@ -92,7 +92,8 @@ impl RunningSwitch {
             return Ok(());
         }
         let failed = |message| self.failed(spec.to_string(), message);
-        let port = ports::open(spec).map_err(failed)?;
+        let owner = format!("switch {}", self.config.name);
+        let port = ports::open(spec, &owner).map_err(failed)?;
         let may = ports::of_uplink(&self.config.uplink_guard);
         let opened = self.attach(port, may, Some(spec), gate);
         self.ports

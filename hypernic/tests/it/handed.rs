@@ -125,22 +125,80 @@ fn a_tap_is_handed_over_carries_frames_and_goes_with_its_port() {
     lab.ran("nic list");
 }
 
-/// What is half sent or half received on it is known to this process only.
+/// A frame to all, as a stream has it.
+fn framed() -> Vec<u8> {
+    let head = [&60_u32.to_be_bytes()[..], &[0xff; 6], &[2; 6]].concat();
+    [&head[..], &[7; 48]].concat()
+}
+
+/// So does one that came with a call. What is half sent or half received on it goes along.
 #[test]
-fn a_stream_that_was_handed_over_keeps_the_daemon_from_becoming_another() {
+fn a_stream_that_was_handed_over_goes_on_in_the_next_process() {
+    use std::io::{Read, Write};
     let lab = Lab::with(|_| "keeper = true\n[[switch]]\nname = \"lan\"\n".into());
-    let (_ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
-    ran_with(&lab, "port add lan stream:fd=0", theirs.into());
-    let refused = lab.run("upgrade");
-    let wrong = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        !refused.status.success() && wrong.contains("was given a descriptor"),
-        "{wrong}"
-    );
+    let pair = || std::os::unix::net::UnixStream::pair().expect("a pair");
+    let [(mut one, first), (mut other, second)] = [pair(), pair()];
+    ran_with(&lab, "port add lan stream:fd=0", first.into());
+    ran_with(&lab, "port add lan stream:fd=0", second.into());
+    other
+        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .expect("set");
+    let [half, rest] = [0..30, 30..64].map(|part| framed()[part].to_vec());
+    for killed in [false, true, false] {
+        one.write_all(&half).expect("open");
+        if killed {
+            lab.kill_worker();
+        } else {
+            lab.ran("upgrade");
+        }
+        one.write_all(&rest).expect("open");
+        let mut came = [0; 64];
+        other.read_exact(&mut came).expect("a frame");
+        assert_eq!(came[..], framed());
+    }
     let ports = lab.ran("port list lan");
-    let port = ports
+    let ports: Vec<_> = ports
         .split_whitespace()
-        .find(|word| word.starts_with("stream:fd="));
-    lab.ran(&format!("port remove lan {}", port.expect("a port")));
+        .filter(|word| word.starts_with("stream:fd="))
+        .collect();
+    assert_eq!(ports.len(), 2);
+    for port in ports {
+        lab.ran(&format!("port remove lan {port}"));
+    }
+    assert_eq!(other.read(&mut [0; 9]).expect("its end"), 0);
     lab.ran("upgrade");
+}
+
+/// Its peer is not left waiting for somebody who is not there.
+#[test]
+fn a_stream_that_no_next_worker_has_is_closed() {
+    use std::io::Read;
+    let lan = "keeper = true\n[[switch]]\nname = \"lan\"\n";
+    let lab = Lab::with(|_| lan.into());
+    let at = |name: &str| lab.dir.path().join(name);
+    let text = format!(
+        "control = {:?}\n{lan}ports = [\"stream:listen={}\"]\n",
+        lab.control(),
+        at("s").display()
+    );
+    std::fs::write(at("new.toml"), text).expect("file");
+    let words = format!(
+        "config apply {} --rollback-after 3600",
+        at("new.toml").display()
+    );
+    lab.ran(&words);
+    let mut peer = std::os::unix::net::UnixStream::connect(at("s")).expect("connect");
+    lab.until("the connection", || {
+        let shown = lab.ran("metrics");
+        let mut lines = shown.lines();
+        lines
+            .any(|line| line.contains("port_stream_connects_total{") && line.ends_with(" 1"))
+            .then_some(())
+    });
+    // What is on trial is not what the next worker is.
+    lab.kill_worker();
+    peer.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .expect("set");
+    assert_eq!(peer.read(&mut [0; 9]).expect("its end"), 0);
+    assert!(std::os::unix::net::UnixStream::connect(at("s")).is_err());
 }

@@ -322,15 +322,15 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("process", "kill", "daemon: an_inherited_connection_…"),
     (
         "process",
-        "mlock",
-        "none: needed with a keeper where the host is short of memory",
-    ),
-    (
-        "process",
         "pidfd_getfd",
         "daemon: an_inherited_connection_…",
     ),
     ("process", "pidfd_open", "daemon: an_inherited_connection_…"),
+    (
+        "process",
+        "setsockopt",
+        "daemon: a_stream_on_a_descriptor_…",
+    ),
 ];
 
 /// Each of these rules is needed here, but for those that are needed elsewhere.

@@ -4,9 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::kept::{Keeps, Parts};
 
 /// Largest frame either way, in bytes: what QEMU's receiver takes (`NET_BUFSIZE`).
 pub const MAX_FRAME: usize = 4096 + 65536;
@@ -37,6 +40,10 @@ pub struct StreamConfig {
     pub retry_min: Duration,
     /// Longest pause before connecting again.
     pub retry_max: Duration,
+    /// Who keeps the port for the next process.
+    pub keeps: Option<Arc<dyn Keeps>>,
+    /// What the process before has left of it.
+    pub goes_on: Parts,
 }
 
 impl StreamConfig {
@@ -47,6 +54,8 @@ impl StreamConfig {
             patience: Duration::from_millis(500),
             retry_min: Duration::from_millis(20),
             retry_max: Duration::from_secs(2),
+            keeps: None,
+            goes_on: Parts::default(),
         }
     }
 }
@@ -89,6 +98,11 @@ pub enum StreamError {
     /// The descriptor given is unusable.
     #[error("the descriptor given is not a stream socket: pass a connected or listening one")]
     NotAStream,
+    /// It could begin in the middle of a frame if the process before this one had died.
+    #[error(
+        "no more descriptors can be kept for the next process; close some ports or NICs and try again"
+    )]
+    NotKept,
     /// The system is out of something.
     #[error("cannot set up the stream port: {0}")]
     System(#[from] io::Error),

@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::memory;
+
 /// Bytes that may wait for the peer to read.
-pub(crate) const LIMIT: usize = 256 * 1024;
+pub(crate) const LIMIT: usize = memory::RING;
 
 /// The sending half of the connection.
 #[derive(Default)]
 pub struct Out {
-    /// The socket; `None` while no peer is connected.
-    pub(crate) fd: Option<Arc<OwnedFd>>,
-    /// Framed bytes not yet sent, from `start` on.
-    pub(crate) bytes: Vec<u8>,
-    start: usize,
+    /// The socket, and what is to go there; `None` while no peer is connected.
+    to: Option<(Arc<OwnedFd>, memory::Out)>,
+    /// A frame as it is sent.
+    framed: Vec<u8>,
     /// The socket failed; the inlet takes it from here.
     pub(crate) broken: bool,
     /// The inlet waits for the socket to become writable, so senders need not ring it.
@@ -31,19 +32,23 @@ pub struct Out {
 impl Out {
     /// Bytes waiting.
     pub fn waiting(&self) -> usize {
-        self.bytes.len() - self.start
+        self.to.as_ref().map_or(0, |(_, out)| out.waiting())
     }
 
     /// Starts anew with this socket, or with none. Returns how many bytes were lost.
-    pub fn replace(&mut self, fd: Option<Arc<OwnedFd>>) -> usize {
+    pub fn replace(&mut self, to: Option<(Arc<OwnedFd>, memory::Out)>) -> usize {
         let lost = self.waiting();
-        self.bytes.clear();
         *self = Self {
-            fd,
-            bytes: std::mem::take(&mut self.bytes),
+            to,
+            framed: std::mem::take(&mut self.framed),
             ..Self::default()
         };
         lost
+    }
+
+    /// Whether there is a peer to send to.
+    pub fn is_up(&self) -> bool {
+        self.to.is_some() && !self.broken
     }
 
     /// Since when senders have found no room.
@@ -61,17 +66,34 @@ impl Out {
         self.watched
     }
 
+    /// Appends a frame. There must be room.
+    pub fn push(&mut self, frame: &frame::Frame<'_>) {
+        let Some((_, out)) = &mut self.to else { return };
+        self.framed.clear();
+        self.framed.extend((frame.len() as u32).to_be_bytes());
+        let start = self.framed.len();
+        self.framed.resize(start + frame.len(), 0);
+        frame.copy_to(0, &mut self.framed[start..]);
+        out.push(&self.framed);
+    }
+
+    /// What was appended is to be sent, by this process or the next one.
+    pub fn commit(&mut self) {
+        if let Some((_, out)) = &mut self.to {
+            out.commit();
+        }
+    }
+
     /// Sends what the socket takes; says whether anything moved. Counts its system calls.
     pub fn send(&mut self, calls: &mut u64) -> bool {
-        let Some(fd) = self.fd.as_ref().filter(|_| !self.broken) else {
+        let Some((fd, out)) = self.to.as_mut().filter(|_| !self.broken) else {
             return false;
         };
-        let before = self.waiting();
-        while self.start < self.bytes.len() {
+        let before = out.waiting();
+        while out.waiting() > 0 {
             *calls += 1;
-            match port::socket::send(&**fd, &self.bytes[self.start..]) {
-                Ok(n) => self.start += n,
-                Err(Errno::INTR) => {}
+            match out.send(&**fd) {
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
                     self.broken = true;
@@ -79,15 +101,7 @@ impl Out {
                 }
             }
         }
-        if self.start == self.bytes.len() {
-            self.bytes.clear();
-            self.start = 0;
-        } else if self.start > LIMIT {
-            self.bytes.copy_within(self.start.., 0);
-            self.bytes.truncate(self.bytes.len() - self.start);
-            self.start = 0;
-        }
-        let moved = self.waiting() < before;
+        let moved = out.waiting() < before;
         if moved {
             self.full_since = None;
         }
@@ -100,7 +114,7 @@ pub(crate) struct Connection {
     pub(crate) out: Mutex<Out>,
     pub(crate) bell: Bell,
     pub(crate) waiters: Waiters,
-    pub(crate) tally: Tally<14>,
+    pub(crate) tally: Tally<{ crate::count::NAMES.len() }>,
     pub(crate) patience: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! Names and places of the counters.
 
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "frames_out",
     "bytes_out",
     "frames_in",
@@ -15,6 +15,7 @@ pub const NAMES: [&str; 14] = [
     "stream_bad_length",
     "stream_connects",
     "stream_disconnects",
+    "stream_unsure_bytes",
 ];
 /// Handed to the socket or its buffer here.
 pub const FRAMES_OUT: usize = 0;
@@ -39,3 +40,5 @@ pub const BAD_LENGTH: usize = 11;
 /// Not drops: how often a peer came and went.
 pub const CONNECTS: usize = 12;
 pub const DISCONNECTS: usize = 13;
+/// In: bytes of frames that a process before was passing on when it died.
+pub const UNSURE: usize = 14;

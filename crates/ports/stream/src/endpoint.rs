@@ -2,14 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, sockopt,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, shutdown, socket_with, sockopt,
 };
 
 use crate::config::{Endpoint, StreamError};
@@ -54,11 +54,19 @@ pub enum Attempt {
 }
 
 impl Source {
-    pub fn new(endpoint: Endpoint) -> Result<Self, StreamError> {
+    /// `left` is where the process before listened at this endpoint.
+    pub fn new(endpoint: Endpoint, left: Option<OwnedFd>) -> Result<Self, StreamError> {
+        let left = left.filter(|fd| sockopt::socket_acceptconn(fd) == Ok(true));
         match endpoint {
             Endpoint::Connect(path) => Ok(Self::Unix(unix(&path)?)),
             Endpoint::ConnectTcp(at) => Ok(Self::Tcp(at)),
-            Endpoint::Listen(path) => listen_unix(path),
+            Endpoint::Listen(path) => match left {
+                Some(fd) => Ok(Self::Listener {
+                    fd,
+                    path: Some(path),
+                }),
+                None => listen_unix(path),
+            },
             Endpoint::ListenTcp(at) => {
                 let fd = listen_tcp(at).map_err(|e| StreamError::Listen {
                     at: at.to_string(),
@@ -72,6 +80,10 @@ impl Source {
                 }
                 let flags = rustix::fs::fcntl_getfl(&fd).map_err(io::Error::from)?;
                 rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
+                if sockopt::socket_domain(&fd) != Ok(AddressFamily::UNIX) {
+                    // Who is accepted inherits it.
+                    let _ = sockopt::set_tcp_nodelay(&fd, true);
+                }
                 if sockopt::socket_acceptconn(&fd) == Ok(true) {
                     return Ok(Self::Listener { fd, path: None });
                 }
@@ -80,26 +92,52 @@ impl Source {
         }
     }
 
+    /// What becomes readable when somebody calls.
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Listener { fd, .. } => Some(fd.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Whether there will be one connection only.
+    pub fn is_single(&self) -> bool {
+        matches!(self, Self::Single(_))
+    }
+
+    /// The one connection there will be was taken by the process before. If it does not go on, nobody knows where a frame begins: it ends,
+    /// whoever else has it open.
+    pub fn spend(&mut self, goes_on: bool) {
+        if let Self::Single(fd) = self
+            && let Some(fd) = fd.take()
+            && !goes_on
+        {
+            end(fd.as_fd());
+        }
+    }
+
     /// Tries to get a connection.
     pub fn attempt(&mut self) -> Attempt {
         match self {
-            Self::Unix(address) => dial(AddressFamily::UNIX, |fd| connect(fd, address)),
+            Self::Unix(address) => dial(
+                socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None),
+                |fd| connect(fd, address),
+            ),
             Self::Tcp(address) => {
                 let family = match address {
                     SocketAddr::V4(_) => AddressFamily::INET,
                     SocketAddr::V6(_) => AddressFamily::INET6,
                 };
-                dial(family, |fd| {
-                    sockopt::set_tcp_nodelay(fd, true)?;
-                    connect(fd, address)
-                })
+                // The thread that brings frames in sets no options.
+                let new = threads::apart(move || {
+                    let fd = socket_with(family, SocketType::STREAM, FLAGS, None)?;
+                    sockopt::set_tcp_nodelay(&fd, true)?;
+                    Ok(fd)
+                });
+                dial(new, |fd| connect(fd, address))
             }
             Self::Listener { fd, .. } => match accept_with(&*fd, FLAGS) {
-                Ok(peer) => {
-                    // Only TCP knows it; a Unix socket never delays.
-                    let _ = sockopt::set_tcp_nodelay(&peer, true);
-                    Attempt::Connected(peer)
-                }
+                Ok(peer) => Attempt::Connected(peer),
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Attempt::NobodyYet,
                 // Out of descriptors or memory: the caller stays in the backlog.
                 Err(_) => Attempt::Failed,
@@ -124,11 +162,17 @@ impl Drop for Source {
 
 /// Whether a connection under way, now writable, has succeeded.
 pub fn finish(fd: &OwnedFd) -> bool {
-    matches!(sockopt::socket_error(fd), Ok(Ok(())))
+    let error = peer::asked(fd.as_fd(), |fd| sockopt::socket_error(fd));
+    matches!(error, Ok(Ok(())))
 }
 
-fn dial(family: AddressFamily, connect: impl Fn(&OwnedFd) -> Result<(), Errno>) -> Attempt {
-    let Ok(fd) = socket_with(family, SocketType::STREAM, FLAGS, None) else {
+/// Ends a connection that others may have open, too.
+pub fn end(fd: BorrowedFd<'_>) {
+    let _ = peer::asked(fd, |fd| shutdown(fd, Shutdown::Both));
+}
+
+fn dial(new: Result<OwnedFd, Errno>, connect: impl Fn(&OwnedFd) -> Result<(), Errno>) -> Attempt {
+    let Ok(fd) = new else {
         return Attempt::Failed;
     };
     match connect(&fd) {
@@ -185,6 +229,8 @@ fn listen_tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
     };
     let fd = socket_with(family, SocketType::STREAM, FLAGS, None)?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
+    // Who is accepted inherits it.
+    sockopt::set_tcp_nodelay(&fd, true)?;
     bind(&fd, &at)?;
     listen(&fd, 4)?;
     Ok(fd)

@@ -1,6 +1,6 @@
 //! The way in, and the life of the connection.
 
-use std::io::IoSliceMut;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use frame::Sink;
 use port::{Backlog, Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 use wire::Offload;
 
 use crate::config::MAX_FRAME;
 use crate::connection::Connection;
 use crate::count;
-use crate::endpoint::{Attempt, Source, finish};
+use crate::endpoint::{Attempt, Source, end, finish};
+use crate::kept::Keeps;
+use crate::memory::{self, In, Memory};
 
 const ETH_HLEN: usize = 14;
-/// Framed bytes read at once; holds the longest frame.
-const READ: usize = 2 * MAX_FRAME;
 const BACKLOG: usize = 512 * 1024;
 
 enum Link {
@@ -38,34 +38,56 @@ pub struct StreamInlet {
     retry: (Duration, Duration),
     /// The next pause.
     pause: Duration,
-    /// Framed bytes as they came, from `start` to `end`.
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
+    /// What of a connection outlives the process.
+    memory: Memory,
+    /// Framed bytes as they came.
+    inward: Option<In>,
     backlog: Backlog,
+    /// Where the stream stands behind each frame of the backlog.
+    ends: VecDeque<u64>,
     /// Output waits for the socket to become writable.
     want_write: bool,
     /// When senders that wait for room are to be told that there will be none.
     give_up: Option<Instant>,
     /// The peer has left, and frames that it sent before are still to be passed on.
     left: bool,
+    keeps: Option<Arc<dyn Keeps>>,
 }
 
 impl StreamInlet {
-    pub fn new(source: Source, retry: (Duration, Duration), shared: Arc<Connection>) -> Self {
+    pub fn new(
+        source: Source,
+        memory: Memory,
+        retry: (Duration, Duration),
+        shared: Arc<Connection>,
+    ) -> Self {
         Self {
             link: Link::Waiting(Instant::now()),
             source,
             shared,
             retry,
             pause: retry.0,
-            bytes: vec![0; READ],
-            start: 0,
-            end: 0,
+            memory,
+            inward: None,
             backlog: Backlog::new(BACKLOG, MAX_FRAME),
+            ends: VecDeque::new(),
             want_write: false,
             give_up: None,
             left: false,
+            keeps: None,
+        }
+    }
+
+    /// Its connections are kept for the next process, and it goes on with the last one's.
+    pub fn kept(
+        &mut self,
+        keeps: Option<Arc<dyn Keeps>>,
+        met: Option<(OwnedFd, (In, memory::Out, u64))>,
+    ) {
+        self.keeps = keeps;
+        if let Some((fd, (inward, outward, unsure))) = met {
+            self.shared.tally.add(count::UNSURE, unsure);
+            self.begin(fd, inward, outward);
         }
     }
 
@@ -108,10 +130,23 @@ impl StreamInlet {
     }
 
     fn connected(&mut self, fd: OwnedFd) {
-        let fd = Arc::new(fd);
-        (self.start, self.end) = (0, 0);
-        self.shared.out.lock().replace(Some(Arc::clone(&fd)));
+        let (inward, outward) = self.memory.begin();
+        self.begin(fd, inward, outward);
         self.shared.tally.add(count::CONNECTS, 1);
+    }
+
+    fn begin(&mut self, fd: OwnedFd, inward: In, outward: memory::Out) {
+        let fd = Arc::new(fd);
+        // Frames of the connection before are no part of this one.
+        self.ends.iter_mut().for_each(|end| *end = inward.done());
+        self.inward = Some(inward);
+        if let Some(keeps) = &self.keeps {
+            keeps.begun(fd.as_fd());
+        }
+        self.memory.note_begun();
+        let mut out = self.shared.out.lock();
+        out.replace(Some((Arc::clone(&fd), outward)));
+        drop(out);
         self.shared.waiters.wake_all();
         self.link = Link::Connected(fd);
     }
@@ -129,6 +164,15 @@ impl StreamInlet {
     fn disconnect(&mut self) {
         if !std::mem::take(&mut self.left) {
             self.part();
+        }
+        self.inward = None;
+        if let Some(keeps) = &self.keeps {
+            keeps.over();
+        }
+        if let Link::Connected(fd) = &self.link
+            && self.source.is_single()
+        {
+            end(fd.as_fd());
         }
         self.back_off();
     }
@@ -167,25 +211,32 @@ impl StreamInlet {
     /// peer does not speak our language.
     fn parse(&mut self, max: usize) -> Option<usize> {
         let mut n = 0;
+        let Some(inward) = &mut self.inward else {
+            return Some(0);
+        };
         while n < max {
-            let held = &self.bytes[self.start..self.end];
-            let Some((head, rest)) = held.split_first_chunk::<4>() else {
+            let mut head = [0; 4];
+            if !inward.copy(0, &mut head) {
                 break;
-            };
-            let len = u32::from_be_bytes(*head) as usize;
+            }
+            let len = u32::from_be_bytes(head) as usize;
             if len > MAX_FRAME {
                 self.shared.tally.add(count::BAD_LENGTH, 1);
                 return None;
             }
-            let Some(frame) = rest.get(..len) else {
+            let Some(room) = self.backlog.room() else {
                 break;
             };
-            if len < ETH_HLEN {
-                self.shared.tally.add(count::RUNT, 1);
-            } else if !self.backlog.push(frame, Offload::NONE) {
+            if !inward.copy(4, &mut room[..len]) {
                 break;
             }
-            self.start += 4 + len;
+            inward.parsed += 4 + len as u64;
+            if len < ETH_HLEN {
+                self.shared.tally.add(count::RUNT, 1);
+            } else {
+                self.backlog.commit(0, len, Offload::NONE);
+                self.ends.push_back(inward.parsed);
+            }
             n += 1;
         }
         Some(n)
@@ -193,23 +244,15 @@ impl StreamInlet {
 
     /// Reads once. `Ok(0)` when there is nothing, `Err` when the peer is gone.
     fn read(&mut self) -> Result<usize, ()> {
-        let Link::Connected(fd) = &self.link else {
+        let (Link::Connected(fd), Some(inward)) = (&self.link, &mut self.inward) else {
             return Err(());
         };
-        if self.start > 0 {
-            self.bytes.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
         self.shared.tally.add(count::SYSCALLS, 1);
-        let mut into = [IoSliceMut::new(&mut self.bytes[self.end..])];
-        // By the call that this thread reads all by: from where a stream stands.
-        match preadv2(&**fd, &mut into, u64::MAX, ReadWriteFlags::empty()) {
+        match inward.fill(&**fd) {
             Ok(0) => Err(()),
             Ok(n) => {
                 // Only a peer that talks is a good one; others are called again more slowly.
                 self.pause = self.retry.0;
-                self.end += n;
                 Ok(n)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -219,7 +262,18 @@ impl StreamInlet {
 
     /// Whether everything parsed has been taken.
     fn flush(&mut self, to: &dyn Sink) -> bool {
+        if let Some(inward) = &mut self.inward {
+            inward.claim();
+        }
         let done = self.backlog.flush(to);
+        let dealt = self.ends.len() - self.backlog.len();
+        let last = self.ends.drain(..dealt).next_back();
+        if let Some(inward) = &mut self.inward {
+            // Behind the last frame are perhaps some that were too short.
+            let all = self.backlog.is_empty();
+            let behind = last.unwrap_or(inward.done());
+            inward.settle(if all { inward.parsed } else { behind });
+        }
         self.shared.tally.add(count::FRAMES_IN, done.frames);
         self.shared.tally.add(count::BYTES_IN, done.bytes);
         self.backlog.is_empty()
@@ -240,7 +294,7 @@ impl StreamInlet {
             if left == 0 {
                 return Some(InletStatus::More);
             }
-            // Whole frames are out of the buffer now, so there is room for one more.
+            // Whole frames are dealt with now, so there is room for one more.
             if parsed == 0 && self.read().ok()? == 0 {
                 return Some(InletStatus::Idle);
             }
@@ -251,6 +305,21 @@ impl StreamInlet {
 fn ready(fd: impl AsFd, how: PollFlags) -> bool {
     let mut fds = [PollFd::new(&fd, how)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+}
+
+impl Drop for StreamInlet {
+    fn drop(&mut self) {
+        let Some(keeps) = self.keeps.as_ref() else {
+            return;
+        };
+        if !keeps.leaves() {
+            return keeps.gone();
+        }
+        // Another process goes on with what is open.
+        let link = std::mem::replace(&mut self.link, Link::Listening);
+        let source = std::mem::replace(&mut self.source, Source::Single(None));
+        Box::leak(Box::new((link, source)));
+    }
 }
 
 impl Inlet for StreamInlet {

@@ -31,7 +31,7 @@ impl Sink for StreamSink {
                 continue;
             };
             let framed = 4 + frame.len();
-            if out.fd.is_none() || out.broken {
+            if !out.is_up() {
                 tally.add(count::DOWN, 1);
             } else if !frame.notes().is_plain() {
                 tally.add(count::CANNOT_TAKE, 1);
@@ -49,15 +49,13 @@ impl Sink for StreamSink {
                 // Something moved, though not enough yet.
                 break;
             } else {
-                out.bytes.extend((frame.len() as u32).to_be_bytes());
-                let start = out.bytes.len();
-                out.bytes.resize(start + frame.len(), 0);
-                frame.copy_to(0, &mut out.bytes[start..]);
+                out.push(&frame);
                 frames += 1;
                 bytes += frame.len() as u64;
             }
             done += 1;
         }
+        out.commit();
         // One call for the whole batch, unless the socket is known to be full.
         if !out.watched {
             out.send(&mut calls);

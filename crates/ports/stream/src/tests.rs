@@ -1,3 +1,5 @@
 //! What the crate does, seen from outside: one module for each subject.
 
+pub mod death;
+mod kept;
 mod stream;

@@ -99,7 +99,7 @@ impl Running {
     }
 }
 
-fn send(sink: &dyn Sink, frames: &[&[u8]]) -> usize {
+pub fn send(sink: &dyn Sink, frames: &[&[u8]]) -> usize {
     let mut batch = Batch::new();
     for frame in frames {
         let (a, b) = frame.split_at(frame.len() / 2);
@@ -111,7 +111,7 @@ fn send(sink: &dyn Sink, frames: &[&[u8]]) -> usize {
     sink.deliver(&batch, &picks)
 }
 
-fn framed(frame: &[u8]) -> Vec<u8> {
+pub fn framed(frame: &[u8]) -> Vec<u8> {
     [&(frame.len() as u32).to_be_bytes()[..], frame].concat()
 }
 
