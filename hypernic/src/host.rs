@@ -264,11 +264,16 @@ impl Host {
         let mut capture = NicCapture::new(&config.name);
         if let Some(file) = &config.capture {
             let created = capture.create(file, config.capture_mib, &config.name);
-            created.map_err(|message| Error::Port {
-                owner: config.name.clone(),
-                port: format!("capture {}", file.display()),
-                message,
-            })?;
+            match created {
+                Err(message) if self.is_made_again() => {
+                    tracing::error!(nic = %config.name, "it goes on without its capture: {message}");
+                }
+                created => created.map_err(|message| Error::Port {
+                    owner: config.name.clone(),
+                    port: format!("capture {}", file.display()),
+                    message,
+                })?,
+            }
         }
         let toward_guest = timeline::arrives(capture.toward_guest(new.sink()));
         let wire = self
@@ -343,6 +348,11 @@ impl Host {
         Ok(went_on)
     }
 
+    /// What ran in another worker is being made: its guests wait for it.
+    fn is_made_again(&self) -> bool {
+        self.gate.is_some() && keeper::current().is_some_and(|page| page.life() > 1)
+    }
+
     /// Whether its workers still turn.
     pub fn pulses(&self) -> Pulses {
         self.workers.pulses()
@@ -356,10 +366,11 @@ impl Host {
     ) -> Result<NewNic, Error> {
         let function = member.map_or(&Function::Alone, |member| &member.function);
         let granted = member.and_then(ChipMember::granted);
-        let (mut nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
-            nic: config.name.clone(),
-            message,
-        })?;
+        let (mut nic, nvm) =
+            make(config, function, self.is_made_again()).map_err(|message| Error::Nvm {
+                nic: config.name.clone(),
+                message,
+            })?;
         let absent = quarantine::holds(&config.name);
         if absent {
             tracing::error!(

@@ -33,10 +33,11 @@ pub(crate) fn make_virtio(config: &NicConfig) -> Result<virtio_net::Device, Stri
     Ok(make(&settings))
 }
 
-/// The model, and the file of its EEPROM if it has one.
+/// The model, and the file of its EEPROM if it has one. `again`: its guest may go on, and so it waits for no disk.
 pub(crate) fn make(
     config: &NicConfig,
     function: &Function,
+    again: bool,
 ) -> Result<(Nic, Option<NvmFile>), String> {
     let mut settings = settings(config);
     let file = match function {
@@ -71,6 +72,6 @@ pub(crate) fn make(
     }
     let mut nic = config.model.nic(&settings, function)?;
     let new = nic.control.take_nvm();
-    let file = NvmFile::start(path, &config.name, new.as_deref())?;
+    let file = NvmFile::start(path, &config.name, new, again)?;
     Ok((nic, Some(file)))
 }

@@ -171,7 +171,7 @@ fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
         eeprom: None,
         ..config.clone()
     };
-    let (mut nic, _) = make(&config, &Function::Alone)?;
+    let (mut nic, _) = make(&config, &Function::Alone, false)?;
     let nothing = Arc::new(Nothing);
     let env = Env {
         memory: guest_mem::Memory::new(),
