@@ -9,17 +9,15 @@ use vfio_user::codec::feature::MigrationState;
 use vfio_user::{Client, ClientError};
 
 use crate::error::{Error, Result};
-use crate::fabric::{Bell, Fabric, Traffic, aim, config, driver, mac};
-use crate::flow::Way;
+use crate::fabric::{Fabric, Traffic, aim, config, driver, mac};
 use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
 use crate::quiet::Quiet;
 use crate::report::Report;
 use crate::stats::figure;
-use crate::vfs::VfEnds;
 
-/// Models without a driver, by the word that chooses them.
+/// NICs without a driver, by the word that chooses them.
 const MODELS: [(&str, &str); 5] = [
     ("82540EM", "e1000"),
     ("82576", "82576"),
@@ -105,17 +103,6 @@ fn full(options: &Options, times: usize) -> Result<Found> {
     save_and_load(client, times).map_err(refused)
 }
 
-fn vf(options: &Options, times: usize, full: bool) -> Result<Found> {
-    let mut ends = VfEnds::start(&options.hypernic(), SIZE, RING, Bell::Trap)?;
-    let [from, to] = &mut ends.guests;
-    for _ in 0..if full { 4 } else { 0 } {
-        from.send(RING / 2)?;
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let client = to.poll.vf().bus().client();
-    save_and_load(client, times).map_err(refused)
-}
-
 /// Runs the module.
 ///
 /// # Errors
@@ -160,16 +147,10 @@ pub fn run(options: &Options) -> Result<Report> {
         "82540EM, receive ring and packet buffer full",
         &mut || full(options, times),
     )?;
-    note(&mut quiet, "VF of an 82576, a driver at rest", &mut || {
-        vf(options, times, false)
-    })?;
-    note(&mut quiet, "VF of an 82576, receive ring full", &mut || {
-        vf(options, times, true)
-    })?;
     page.text(&format!(
         "A VMM stops a NIC, reads its state, and has it go on with the same state, {times} times each, over a real socket. *Saving* is from \
          `STOP_COPY` being written until the last byte is read, *loading* from `RESUMING` being written until `RUNNING` is answered: both are \
-         parts of the time for which a guest that moves stands still. Microseconds."
+         parts of the time for which a guest that moves stands still. Microseconds. VFs cannot move."
     ));
     page.table(
         &[

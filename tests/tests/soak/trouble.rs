@@ -55,8 +55,8 @@ const WORD: usize = 0x20;
 impl Kept {
     pub fn new(workers: u64) -> Self {
         let dir = scratch().unwrap();
-        // A capture and the one before it take a third of it.
-        let disk = Disk::mount(dir.path(), 6);
+        // A capture and the one before it do not fit.
+        let disk = Disk::mount(dir.path(), 24);
         let memory = Cramped::new().is_some();
         println!(
             "soak: a disk that can be full: {}, a group without memory: {memory}",
@@ -67,7 +67,7 @@ impl Kept {
             .env("HYPERNIC_TEST_LIFE_MS", "0")
             .args(["run", "--keeper", "--port", "switch:lan", "--workers"])
             .arg(workers.to_string())
-            .args(["--capture-mib", "1", "--capture"])
+            .args(["--capture-mib", "16", "--capture"])
             .arg(dir.path().join("n0.pcapng"));
         for n in 0..=WRITER {
             launch = launch
