@@ -141,6 +141,8 @@ impl Drop for NvmFile {
 /// Writes what there is to write until `shared` says quit.
 fn keep(shared: &Writer, path: &Path, nic: &str) {
     let limit = Limit::default();
+    // A disk may be full for long: it is said once, and when it is over.
+    let mut fails = false;
     loop {
         let mut failed = None;
         let (image, quit) = {
@@ -154,10 +156,15 @@ fn keep(shared: &Writer, path: &Path, nic: &str) {
             match replace(path, &image) {
                 Ok(()) => {
                     shared.written.fetch_add(1, Ordering::Relaxed);
+                    if std::mem::take(&mut fails) {
+                        tracing::info!(nic, "the EEPROM file is written again");
+                    }
                 }
                 Err(error) => {
                     shared.failed.fetch_add(1, Ordering::Relaxed);
-                    if let Some(held_back) = limit.pass(Instant::now()) {
+                    if !std::mem::replace(&mut fails, true)
+                        && let Some(held_back) = limit.pass(Instant::now())
+                    {
                         let path = path.display();
                         tracing::error!(
                             nic,

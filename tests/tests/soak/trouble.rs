@@ -55,8 +55,8 @@ const WORD: usize = 0x20;
 impl Kept {
     pub fn new(workers: u64) -> Self {
         let dir = scratch().unwrap();
-        // A capture and the one before it do not fit.
-        let disk = Disk::mount(dir.path(), 24);
+        // A capture and the one before it take most of it.
+        let disk = Disk::mount(dir.path(), 40);
         let memory = Cramped::new().is_some();
         println!(
             "soak: a disk that can be full: {}, a group without memory: {memory}",
