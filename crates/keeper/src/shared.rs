@@ -78,7 +78,7 @@ pub fn note_fault() {
 }
 
 /// The system has no memory for this worker. Stores, and calls nothing.
-pub(crate) fn note_starved() {
+fn note_starved() {
     if let Some(page) = current() {
         page.note_starved();
     }
@@ -193,6 +193,7 @@ impl Shared {
 
     pub(crate) fn enter(&'static self) {
         let _ = CURRENT.set(self);
+        sys::on_no_memory(note_starved);
     }
 
     /// For the worker that is made next.

@@ -5,6 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -189,11 +190,20 @@ pub(crate) fn lock<T: Shareable>(memory: &'static T, len: usize) -> io::Result<(
 #[derive(Debug)]
 pub struct Allocator;
 
+static NO_MEMORY: OnceLock<fn()> = OnceLock::new();
+
+/// Has this called where the allocator has no memory. It stores atomics, and nothing more.
+pub(crate) fn on_no_memory(note: fn()) {
+    let _ = NO_MEMORY.set(note);
+}
+
 /// Notes that there was no memory.
 #[inline]
 fn noted(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
-        crate::shared::note_starved();
+        if let Some(note) = NO_MEMORY.get() {
+            note();
+        }
     }
     memory
 }
