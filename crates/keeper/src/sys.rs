@@ -200,10 +200,10 @@ pub(crate) fn on_no_memory(note: fn()) {
 /// Notes that there was no memory.
 #[inline]
 fn noted(memory: *mut u8) -> *mut u8 {
-    if memory.is_null() {
-        if let Some(note) = NO_MEMORY.get() {
-            note();
-        }
+    if memory.is_null()
+        && let Some(note) = NO_MEMORY.get()
+    {
+        note();
     }
     memory
 }
