@@ -26,6 +26,7 @@ mod load;
 mod looking;
 mod machine;
 mod misses;
+mod moving;
 mod options;
 mod page;
 mod pairs;
@@ -76,7 +77,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 17] = [
+const MODULES: [Module; 18] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -118,6 +119,12 @@ const MODULES: [Module; 17] = [
         about: "offered and delivered load up to 20 times capacity",
         estimate: livelock::estimate,
         run: livelock::run,
+    },
+    Module {
+        name: "moving",
+        about: "saving and loading a NIC's state, as a VMM does that moves its guest",
+        estimate: moving::estimate,
+        run: moving::run,
     },
     Module {
         name: "counts",

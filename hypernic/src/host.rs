@@ -286,11 +286,16 @@ impl Host {
         let mut capture = NicCapture::new(&config.name);
         if let Some(file) = &config.capture {
             let created = capture.create(file, config.capture_mib, &config.name);
-            created.map_err(|message| Error::Port {
-                owner: config.name.clone(),
-                port: format!("capture {}", file.display()),
-                message,
-            })?;
+            match created {
+                Err(message) if self.is_made_again() => {
+                    tracing::error!(nic = %config.name, "it goes on without its capture: {message}");
+                }
+                created => created.map_err(|message| Error::Port {
+                    owner: config.name.clone(),
+                    port: format!("capture {}", file.display()),
+                    message,
+                })?,
+            }
         }
         let toward_guest = timeline::arrives(capture.toward_guest(new.sink()));
         let wire = self
@@ -365,6 +370,11 @@ impl Host {
         Ok(went_on)
     }
 
+    /// What ran in another worker is being made: its guests wait for it.
+    fn is_made_again(&self) -> bool {
+        self.gate.is_some() && keeper::current().is_some_and(|page| page.life() > 1)
+    }
+
     /// Whether its workers still turn.
     pub fn pulses(&self) -> Pulses {
         self.workers.pulses()
@@ -379,7 +389,9 @@ impl Host {
     ) -> Result<NewNic, Error> {
         let function = member.map_or(&Function::Alone, |member| &member.function);
         let granted = member.and_then(ChipMember::granted);
-        let (mut nic, nvm) = make(config, revision, function).map_err(|message| Error::Nvm {
+        let again = self.is_made_again();
+        let made = make(config, revision, function, again);
+        let (mut nic, nvm) = made.map_err(|message| Error::Nvm {
             nic: config.name.clone(),
             message,
         })?;

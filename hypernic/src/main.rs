@@ -26,6 +26,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+/// Says to the keeper when there is no memory.
+#[global_allocator]
+static ALLOCATOR: keeper::Allocator = keeper::Allocator;
+
 fn main() -> ExitCode {
     if user_networks::is_asked() {
         return user_networks::run();

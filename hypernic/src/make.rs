@@ -35,10 +35,12 @@ pub(crate) fn make_virtio(config: &NicConfig) -> Result<virtio_net::Device, Stri
 }
 
 /// The model, of the `revision` that a guest has started with or the configuration's, and the file of its EEPROM if it has one.
+/// `again`: its guest may go on, and so it waits for no disk.
 pub(crate) fn make(
     config: &NicConfig,
     revision: Option<u16>,
     function: &Function,
+    again: bool,
 ) -> Result<(Nic, Option<NvmFile>), String> {
     let mut settings = Settings {
         revision: revision.or(config.revision),
@@ -76,6 +78,6 @@ pub(crate) fn make(
     }
     let mut nic = config.model.nic(&settings, function)?;
     let new = nic.control.take_nvm();
-    let file = NvmFile::start(path, &config.name, new.as_deref())?;
+    let file = NvmFile::start(path, &config.name, new, again)?;
     Ok((nic, Some(file)))
 }

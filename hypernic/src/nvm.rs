@@ -23,6 +23,9 @@ use program::log::Limit;
 /// Between two writes of one file.
 const PACE: Duration = Duration::from_millis(200);
 
+/// After a write that failed: there may be room again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The longest image that is read; what a chip takes is for the chip to say.
 const MOST: u64 = 1 << 20;
 
@@ -79,13 +82,19 @@ impl NvmFile {
         Ok(Some(image))
     }
 
-    /// Starts to keep a NIC's image at `path`; `first` is written at once.
+    /// Starts to keep a NIC's image at `path`; `first` is written at once, or `again`, in a NIC whose guest goes on, soon.
     ///
     /// # Errors
     /// Cause and cure, when it cannot be written there.
-    pub fn start(path: &Path, nic: &str, first: Option<&[u8]>) -> Result<Self, String> {
-        if let Some(image) = first {
-            replace(path, image).map_err(|error| {
+    pub fn start(
+        path: &Path,
+        nic: &str,
+        first: Option<Vec<u8>>,
+        again: bool,
+    ) -> Result<Self, String> {
+        let (at_once, soon) = if again { (None, first) } else { (first, None) };
+        if let Some(image) = at_once {
+            replace(path, &image).map_err(|error| {
                 format!(
                     "cannot write the EEPROM file {}: {error}; choose a directory that you can \
                      write to",
@@ -94,6 +103,7 @@ impl NvmFile {
             })?;
         }
         let shared = Arc::new(Writer::default());
+        shared.todo.lock().image = soon;
         let (theirs, to, name) = (Arc::clone(&shared), path.to_owned(), nic.to_owned());
         let thread = threads::spawn(format!("nvm {nic}"), move || keep(&theirs, &to, &name))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -131,7 +141,10 @@ impl Drop for NvmFile {
 /// Writes what there is to write until `shared` says quit.
 fn keep(shared: &Writer, path: &Path, nic: &str) {
     let limit = Limit::default();
+    // A disk may be full for long: it is said once, and when it is over.
+    let mut fails = false;
     loop {
+        let mut failed = None;
         let (image, quit) = {
             let mut todo = shared.todo.lock();
             while todo.image.is_none() && !todo.quit {
@@ -143,18 +156,24 @@ fn keep(shared: &Writer, path: &Path, nic: &str) {
             match replace(path, &image) {
                 Ok(()) => {
                     shared.written.fetch_add(1, Ordering::Relaxed);
+                    if std::mem::take(&mut fails) {
+                        tracing::info!(nic, "the EEPROM file is written again");
+                    }
                 }
                 Err(error) => {
                     shared.failed.fetch_add(1, Ordering::Relaxed);
-                    if let Some(held_back) = limit.pass(Instant::now()) {
+                    if !std::mem::replace(&mut fails, true)
+                        && let Some(held_back) = limit.pass(Instant::now())
+                    {
                         let path = path.display();
                         tracing::error!(
                             nic,
                             held_back,
-                            "cannot write the EEPROM file {path}: {error}; when the daemon \
-                             ends, the guest's changes are lost"
+                            "cannot write the EEPROM file {path}: {error}; trying again; if the daemon ends \
+                             before, the guest's changes are lost"
                         );
                     }
+                    failed = Some(image);
                 }
             }
         }
@@ -163,9 +182,14 @@ fn keep(shared: &Writer, path: &Path, nic: &str) {
         }
         // More may come while the first word of several is being written.
         let mut todo = shared.todo.lock();
-        if !todo.quit {
-            shared.changed.wait_for(&mut todo, PACE);
+        let mut pace = PACE;
+        if failed.is_some() {
+            // What came meanwhile is newer.
+            todo.image = todo.image.take().or(failed);
+            pace = AGAIN;
         }
+        let end = Instant::now() + pace;
+        while !todo.quit && !shared.changed.wait_until(&mut todo, end).timed_out() {}
     }
 }
 
@@ -184,15 +208,21 @@ fn replace(path: &Path, image: &[u8]) -> std::io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&beside)?;
-    // The operator may have let others read it.
-    if let Ok(old) = path.symlink_metadata()
-        && old.is_file()
-    {
-        file.set_permissions(old.permissions())?;
-    }
-    file.write_all(image)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)
+    let mut fill = || {
+        // The operator may have let others read it.
+        if let Ok(old) = path.symlink_metadata()
+            && old.is_file()
+        {
+            file.set_permissions(old.permissions())?;
+        }
+        file.write_all(image)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    // A part of it is of no use, and takes the room that the next attempt needs.
+    fill().inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
 }
 
 #[cfg(test)]
@@ -204,7 +234,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("n0.nvm");
         assert_eq!(NvmFile::read(&path), Ok(None));
-        let file = NvmFile::start(&path, "n0", Some(&[0; 128])).expect("starts");
+        let file = NvmFile::start(&path, "n0", Some(vec![0; 128]), false).expect("starts");
         assert_eq!(NvmFile::read(&path), Ok(Some(vec![0; 128])));
         for n in 1..=100 {
             file.put(vec![n; 128]);
@@ -223,7 +253,7 @@ mod tests {
         let (path, victim) = (dir.path().join("n0.nvm"), dir.path().join("victim"));
         std::fs::write(&victim, "precious").expect("written");
         std::os::unix::fs::symlink(&victim, dir.path().join("n0.nvm.new")).expect("link");
-        drop(NvmFile::start(&path, "n0", Some(&[7; 128])).expect("starts"));
+        drop(NvmFile::start(&path, "n0", Some(vec![7; 128]), false).expect("starts"));
         assert_eq!(std::fs::read(&victim).expect("read"), b"precious");
         assert_eq!(NvmFile::read(&path), Ok(Some(vec![7; 128])));
         std::fs::remove_file(&path).expect("removed");
@@ -244,10 +274,10 @@ mod tests {
                 .mode()
                 & 0o777
         };
-        drop(NvmFile::start(&path, "n0", Some(&[7; 128])).expect("starts"));
+        drop(NvmFile::start(&path, "n0", Some(vec![7; 128]), false).expect("starts"));
         assert_eq!(mode(), 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("set");
-        drop(NvmFile::start(&path, "n0", Some(&[8; 128])).expect("starts"));
+        drop(NvmFile::start(&path, "n0", Some(vec![8; 128]), false).expect("starts"));
         assert_eq!(mode(), 0o640);
     }
 
@@ -255,10 +285,34 @@ mod tests {
     fn a_place_that_cannot_be_written_is_named() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("none/n0.nvm");
-        let error = NvmFile::start(&path, "n0", Some(&[0; 128])).map(drop);
+        let error = NvmFile::start(&path, "n0", Some(vec![0; 128]), false).map(drop);
         let error = error.expect_err("no directory");
         assert!(error.contains("none/n0.nvm") && error.contains("directory"));
         let error = NvmFile::read(dir.path()).expect_err("a directory");
         assert!(error.contains("EEPROM file"), "{error}");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_once_it_can_be() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (path, beside) = (dir.path().join("n0.nvm"), dir.path().join("n0.nvm.new"));
+        std::fs::create_dir(&beside).expect("in the way");
+        let first = || Some(vec![1; 128]);
+        assert!(NvmFile::start(&path, "n0", first(), false).is_err());
+        let file = NvmFile::start(&path, "n0", first(), true).expect("its guest goes on");
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let until = Instant::now() + Duration::from_secs(60);
+        while count(&file.shared.failed) == 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        file.put(vec![2; 128]);
+        std::fs::remove_dir(&beside).expect("out of the way");
+        while count(&file.shared.written) == 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(NvmFile::read(&path), Ok(Some(vec![2; 128])));
+        // It is not written again, and nothing else is left.
+        drop(file);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 1);
     }
 }

@@ -6,6 +6,8 @@
 //! repeats the choices of an earlier run.
 #![forbid(unsafe_code)]
 
+#[path = "soak/scarce.rs"]
+mod scarce;
 #[path = "soak/trouble.rs"]
 mod trouble;
 

@@ -57,6 +57,7 @@ pub use handover::{Handover, file_of};
 pub use lines::{Home, end as end_lines, is_held, line, look};
 pub use nics::Nics;
 pub use shared::{Before, Gives, Shared, Thread, current, gives_to, note_fault};
+pub use sys::Allocator;
 pub use turns::NicId;
 
 use crate::cells::Cells;
@@ -71,6 +72,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// A turn that lasts for so many looks has hung. Turns are bounded and take some milliseconds; a VMM waits for an answer for
 /// five seconds, which is to be enough for this and for the restart.
 const LOOKS: u32 = 8;
+/// Between two attempts to start a worker.
+const AGAIN: Duration = Duration::from_millis(20);
 /// How long a worker that was asked to end may take; its guests have three seconds of it.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -159,7 +162,7 @@ pub fn start(options: Options) -> io::Result<Role> {
     let us = rustix::process::getpid();
     loop {
         shared.begin_life();
-        let Some(worker) = sys::fork_sharing_descriptors()? else {
+        let Some(worker) = keeper.fork(sys::fork_sharing_descriptors)? else {
             before.become_blocked();
             become_worker(us, shared, &inherited)?;
             let _ = LINKS.set(Mutex::new(links.into_iter().map(Some).collect()));
@@ -302,6 +305,36 @@ struct Keeper {
 }
 
 impl Keeper {
+    /// Makes the next worker. After the first the system may have no memory or process for it just now: guests wait, and have more of
+    /// that than of sockets that close.
+    fn fork(
+        &mut self,
+        mut fork: impl FnMut() -> io::Result<Option<Pid>>,
+    ) -> io::Result<Option<Pid>> {
+        let mut told = false;
+        loop {
+            match fork() {
+                Err(error) if self.shared.life() > 1 && self.stopping.is_none() => {
+                    if !told {
+                        eprintln!(
+                            "hypernic: cannot start the next worker yet: {error}; trying again"
+                        );
+                        told = true;
+                    }
+                }
+                made => return made,
+            }
+            // Nobody is there to be told.
+            if let Some(came) = self.signals.wait(AGAIN)
+                && [Signal::TERM, Signal::INT]
+                    .iter()
+                    .any(|ends| ends.as_raw() == came.number)
+            {
+                self.stopping.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
     /// Watches a worker until it has ended. `Some`: there is no next one, and this is the exit code.
     fn attend(&mut self, worker: Pid) -> Option<i32> {
         let (end, served) = self.watch(worker);
@@ -313,7 +346,7 @@ impl Keeper {
         };
         self.shared.note_end(signal, hung);
         let mut helps = false;
-        if end.is_a_fault() && self.stopping.is_none() {
+        if end.is_a_fault() && !self.shared.was_starved() && self.stopping.is_none() {
             // From 1 on: 0 is "never".
             let now = self.began.elapsed().as_secs() + 1;
             let words = self.shared.suspects().into_iter();
@@ -452,9 +485,8 @@ fn waits_in_the_kernel(worker: Pid, thread: u32) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_dead_worker_is_reaped_only_when_the_next_one_runs() {
-        let mut keeper = Keeper {
+    fn keeper() -> Keeper {
+        Keeper {
             shared: Shared::new().expect("memory"),
             signals: Signals::block(&[]).expect("signals").0,
             began: Instant::now(),
@@ -463,7 +495,59 @@ mod tests {
             handed_over: false,
             dead: None,
             cells: Cells::new(None, std::iter::empty()),
+        }
+    }
+
+    #[test]
+    fn the_next_worker_is_tried_for_until_the_system_has_one_and_the_first_is_not() {
+        let mut keeper = keeper();
+        let mut refusals = 0;
+        let mut fork = || {
+            refusals += 1;
+            match refusals {
+                1..4 => Err(io::ErrorKind::OutOfMemory.into()),
+                _ => Ok(Pid::from_raw(refusals)),
+            }
         };
+        keeper.shared.begin_life();
+        assert!(keeper.fork(&mut fork).is_err(), "nothing runs yet");
+        keeper.shared.begin_life();
+        assert_eq!(keeper.fork(&mut fork).ok(), Some(Pid::from_raw(4)));
+        // It was asked to end meanwhile.
+        keeper.stopping = Some(Instant::now());
+        assert!(
+            keeper
+                .fork(|| Err(io::ErrorKind::OutOfMemory.into()))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_worker_that_had_no_memory_is_no_nics_doing() {
+        for starved in [false, true] {
+            let mut keeper = keeper();
+            keeper.shared.begin_life();
+            let nic = keeper.shared.nics().place("n0");
+            for _ in 0..STRIKES {
+                keeper.shared.begin_life();
+                keeper.shared.thread(0).expect("a thread").begin(nic);
+                if starved {
+                    keeper.shared.note_starved();
+                }
+                let mut worker = Command::new("sh");
+                let worker = worker.args(["-c", "kill -ABRT $$"]).spawn();
+                let worker = Pid::from_child(&worker.expect("a process"));
+                assert_eq!(keeper.attend(worker), None);
+                keeper.reap();
+            }
+            let quarantined = keeper.shared.nics().is_quarantined(nic.expect("a place"));
+            assert_eq!(quarantined, !starved);
+        }
+    }
+
+    #[test]
+    fn a_dead_worker_is_reaped_only_when_the_next_one_runs() {
+        let mut keeper = keeper();
         let mut worker = Command::new("false").spawn().expect("a process");
         let pid = Pid::from_child(&worker);
         assert_eq!(keeper.watch(pid), (End::Exit(1), None));

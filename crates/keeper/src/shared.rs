@@ -49,6 +49,8 @@ pub struct Shared {
     last_hung: AtomicU32,
     /// The thread that the worker died of, [`NOBODYS`], or 0.
     faulted: AtomicU32,
+    /// The system had no memory for this worker.
+    starved: AtomicU32,
     /// Their words, as [`turns`] has them.
     threads: [AtomicU64; THREADS],
     /// The kernel's numbers of them.
@@ -73,6 +75,13 @@ pub fn note_fault() {
     let is_it = |word: &AtomicU64| MINE.get().is_some_and(|mine| std::ptr::eq(mine.0, word));
     let at = page.threads.iter().position(is_it);
     page.note_fault(at);
+}
+
+/// The system has no memory for this worker. Stores, and calls nothing.
+fn note_starved() {
+    if let Some(page) = current() {
+        page.note_starved();
+    }
 }
 
 /// What this worker shares with its keeper; `None` without one.
@@ -184,6 +193,7 @@ impl Shared {
 
     pub(crate) fn enter(&'static self) {
         let _ = CURRENT.set(self);
+        sys::on_no_memory(note_starved);
     }
 
     /// For the worker that is made next.
@@ -191,6 +201,7 @@ impl Shared {
         self.life.fetch_add(1, Ordering::Relaxed);
         self.serving.store(0, Ordering::Relaxed);
         self.faulted.store(0, Ordering::Relaxed);
+        self.starved.store(0, Ordering::Relaxed);
         for thread in &self.threads {
             thread.store(0, Ordering::Relaxed);
         }
@@ -260,6 +271,16 @@ impl Shared {
                 word.into_iter().collect()
             }
         }
+    }
+
+    /// The system has no memory for this worker: if it dies, that is no NIC's doing.
+    pub(crate) fn note_starved(&self) {
+        self.starved.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the system had no memory for this worker.
+    pub(crate) fn was_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed) != 0
     }
 
     /// The worker is to die of this thread. `None`: of one without a word.

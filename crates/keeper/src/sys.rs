@@ -2,8 +2,10 @@
 //! signals that are waited for.
 #![allow(unsafe_code)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -181,4 +183,55 @@ pub(crate) fn lock<T: Shareable>(memory: &'static T, len: usize) -> io::Result<(
     // SAFETY: the memory is mapped for as long as the process lives, and locking changes nothing in it.
     unsafe { rustix::mm::mlock(base, len.min(size_of::<T>())) }?;
     Ok(())
+}
+
+/// The system's allocator, for the whole program. Where it has no memory, which ends a program of Rust, it notes that before: no NIC
+/// is suspected then.
+#[derive(Debug)]
+pub struct Allocator;
+
+static NO_MEMORY: OnceLock<fn()> = OnceLock::new();
+
+/// Has this called where the allocator has no memory. It stores atomics, and nothing more.
+pub(crate) fn on_no_memory(note: fn()) {
+    let _ = NO_MEMORY.set(note);
+}
+
+/// Notes that there was no memory.
+#[inline]
+fn noted(memory: *mut u8) -> *mut u8 {
+    if memory.is_null()
+        && let Some(note) = NO_MEMORY.get()
+    {
+        note();
+    }
+    memory
+}
+
+// SAFETY: each call is the system's allocator's with the caller's promises, and what it returns is returned. Noting stores an atomic
+// and takes no memory.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        noted(unsafe { System.alloc(layout) })
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        noted(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        noted(unsafe { System.realloc(memory, layout, size) })
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
 }

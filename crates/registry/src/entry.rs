@@ -190,7 +190,9 @@ impl Model {
         }
         Err(match newest {
             1 => format!("the {name} of this program has model revision 1 only, not {revision}"),
-            _ => format!("the {name} of this program has model revisions 1 to {newest}, not {revision}"),
+            _ => format!(
+                "the {name} of this program has model revisions 1 to {newest}, not {revision}"
+            ),
         })
     }
 

@@ -469,7 +469,10 @@ mod tests {
             assert_eq!(stamped(state, revision), Err(refused));
         }
         // A program that knows no revisions reads a version that it does not know.
-        assert_eq!(open(V1::KIND, &third).map(|saved| saved.version), Ok(0x2_0001));
+        assert_eq!(
+            open(V1::KIND, &third).map(|saved| saved.version),
+            Ok(0x2_0001)
+        );
     }
 
     #[test]
@@ -494,7 +497,11 @@ mod tests {
 
     #[test]
     fn what_is_no_state_is_left_alone() {
-        for none in [&b""[..], b"hypernic", b"something else that is longer than a head"] {
+        for none in [
+            &b""[..],
+            b"hypernic",
+            b"something else that is longer than a head",
+        ] {
             assert_eq!(stamp(none.to_vec(), 2), none);
             assert_eq!(stamped(none, 2).as_deref(), Ok(none));
             assert_eq!(revision_of(none), None);

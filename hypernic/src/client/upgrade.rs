@@ -175,7 +175,7 @@ fn load(config: &NicConfig, state: &[u8]) -> Result<(), String> {
         eeprom: None,
         ..config.clone()
     };
-    let (mut nic, _) = make(&config, Some(revision), &Function::Alone)?;
+    let (mut nic, _) = make(&config, Some(revision), &Function::Alone, false)?;
     let nothing = Arc::new(Nothing);
     let env = Env {
         memory: guest_mem::Memory::new(),
@@ -213,10 +213,11 @@ mod tests {
 
     #[test]
     fn what_this_program_cannot_show_a_guest_is_refused_by_name() {
-        let text = "[[nic]]\nname = \"n0\"\nmodel = \"82576\"\nsocket-path = \"/n\"\nport = \"null\"\n";
+        let text =
+            "[[nic]]\nname = \"n0\"\nmodel = \"82576\"\nsocket-path = \"/n\"\nport = \"null\"\n";
         let host = HostConfig::parse("host.toml".as_ref(), text).expect("good");
         let config = &host.nics[0];
-        let (nic, _) = make(config, None, &Function::Alone).expect("a chip");
+        let (nic, _) = make(config, None, &Function::Alone, false).expect("a chip");
         let nothing = Arc::new(Nothing);
         let env = Env {
             memory: guest_mem::Memory::new(),

@@ -226,7 +226,12 @@ pub(super) fn revision(said: Option<&Spanned<u16>>, model: &Model) -> Result<Opt
     };
     let revision = *said.get_ref();
     let known = model.check_revision(revision);
-    known.map_err(|why| Fault::at(said, format!("{why}: leave model-revision out for the newest")))?;
+    known.map_err(|why| {
+        Fault::at(
+            said,
+            format!("{why}: leave model-revision out for the newest"),
+        )
+    })?;
     Ok(Some(revision))
 }
 

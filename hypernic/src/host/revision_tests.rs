@@ -50,7 +50,8 @@ fn a_nic_that_comes_from_an_older_program_stays_what_it_was() {
     let state = near.hold_nic("n0", false).expect("it has no VMM");
 
     let (mut far, config) = host(&NEWER, &socket("far"));
-    far.add_held(&config.nics[0], &state).expect("it knows both");
+    far.add_held(&config.nics[0], &state)
+        .expect("it knows both");
     assert_eq!(revision(&far), Some(2));
     far.release_nic("n0");
     assert_eq!(revision(&far), Some(2));

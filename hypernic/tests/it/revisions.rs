@@ -37,9 +37,8 @@ static GROWN: Model = Model {
 const TABLE: Models = Models(&[&GROWN]);
 
 fn configured(socket: &Path, more: &str) -> Result<HostConfig, String> {
-    let text = format!(
-        "[[nic]]\nname = \"n0\"\nsocket-path = {socket:?}\nport = \"null\"\n{more}\n"
-    );
+    let text =
+        format!("[[nic]]\nname = \"n0\"\nsocket-path = {socket:?}\nport = \"null\"\n{more}\n");
     HostConfig::parse_with(TABLE, "grown.toml".as_ref(), &text).map_err(|error| error.to_string())
 }
 
@@ -90,7 +89,9 @@ fn a_guest_that_starts_sees_the_newest_revision_or_the_one_that_is_said() {
     assert_eq!(One::new("model-revision = 1").shown(), (0x1111, Some(1)));
     let error = configured("/n".as_ref(), "model-revision = 3").expect_err("there is none");
     assert!(
-        error.contains("grown.toml:5:18: the grown of this program has model revisions 1 to 2, not 3"),
+        error.contains(
+            "grown.toml:5:18: the grown of this program has model revisions 1 to 2, not 3"
+        ),
         "{error}"
     );
     let error = configured("/n".as_ref(), "model-revision = 0").expect_err("there is none");
@@ -98,7 +99,10 @@ fn a_guest_that_starts_sees_the_newest_revision_or_the_one_that_is_said() {
     let said = configured("/n".as_ref(), "model-revision = 1").expect("one there is");
     assert!(said.to_text().contains("model-revision = 1"));
     let silent = configured("/n".as_ref(), "").expect("nothing is said");
-    assert!(!silent.to_text().contains("revision"), "an older program reads it");
+    assert!(
+        !silent.to_text().contains("revision"),
+        "an older program reads it"
+    );
 }
 
 #[test]
@@ -140,7 +144,9 @@ fn found(host: &Host, client: &mut Client, nic: &str) -> String {
     }
     for register in registers {
         let (name, value) = (register.name, register.value);
-        let element = register.element.map_or(String::new(), |at| format!("[{at}]"));
+        let element = register
+            .element
+            .map_or(String::new(), |at| format!("[{at}]"));
         // Of an array that holds nothing one line would do, and nothing at all does.
         if value != 0 && !VARIES.contains(&name) {
             let _ = writeln!(text, "{:05x} {name}{element} {value:#x}", register.offset);
@@ -179,12 +185,18 @@ fn what_guests_see_of_a_revision_never_changes() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/seen");
     for model in MODELS.0 {
         for revision in 1..=model.revisions {
-            let vfs: &[&str] = if model.vfs.is_some() { &["", "vf"] } else { &[""] };
+            let vfs: &[&str] = if model.vfs.is_some() {
+                &["", "vf"]
+            } else {
+                &[""]
+            };
             for of in vfs {
                 let dir = tempfile::tempdir().expect("a folder");
                 let socket = dir.path().join("n0.sock");
                 let more = match *of {
-                    "vf" => "name = \"chip\"\nvfs = 1\nvf-socket-path = \"SOCKET\"\n[[nic.vf]]\nindex = 0\nmac = \"52:54:00:00:00:01\"\n",
+                    "vf" => {
+                        "name = \"chip\"\nvfs = 1\nvf-socket-path = \"SOCKET\"\n[[nic.vf]]\nindex = 0\nmac = \"52:54:00:00:00:01\"\n"
+                    }
                     _ => "name = \"n0\"\nmac = \"52:54:00:00:00:01\"\nsocket-path = \"SOCKET\"\n",
                 };
                 let mut path = socket.to_string_lossy().into_owned();

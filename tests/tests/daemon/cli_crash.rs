@@ -328,7 +328,7 @@ fn long_drivers_that_begin_while_workers_die_and_stop_go_on() {
 #[test]
 fn what_cannot_be_made_again_after_a_crash_is_missing_and_the_rest_goes_on() {
     let dir = scratch().unwrap();
-    let gone = dir.path().join("gone");
+    let [gone, eeprom] = ["gone", "n1.nvm"].map(|name| dir.path().join(name));
     std::fs::create_dir(&gone).unwrap();
     let sockets = ["a", "b"].map(|name| dir.path().join(name));
     let nic = |n: usize, more: &str| {
@@ -341,7 +341,7 @@ fn what_cannot_be_made_again_after_a_crash_is_missing_and_the_rest_goes_on() {
         "keeper = true\n[[switch]]\nname = \"lan\"\nports = [\"stream:listen={}\"]\n{}{}",
         gone.join("port").display(),
         nic(0, ""),
-        nic(1, &format!("capture = {:?}\n", gone.join("frames.pcapng")))
+        nic(1, &format!("eeprom = {eeprom:?}\n"))
     );
     let file = dir.path().join("host.toml");
     std::fs::write(&file, toml).unwrap();
@@ -354,6 +354,7 @@ fn what_cannot_be_made_again_after_a_crash_is_missing_and_the_rest_goes_on() {
         client.write_u32(0, 0x38, 0x88b5).unwrap();
     }
     std::fs::remove_dir_all(&gone).unwrap();
+    std::fs::write(&eeprom, "no EEPROM of this chip").unwrap();
     let lines = daemon.log_position();
     kill(&mut daemon);
     let [mut goes_on, mut ends] = clients;

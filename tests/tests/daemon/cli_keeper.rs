@@ -215,3 +215,38 @@ fn with_a_keeper_mistakes_and_signals_end_as_they_do_without() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn a_nic_goes_on_without_the_files_that_cannot_be_made_again() {
+    let dir = scratch().unwrap();
+    let [socket, capture, eeprom] = ["n0.sock", "n0.pcapng", "n0.nvm"].map(|n| dir.path().join(n));
+    let launch = Launch::new().unwrap();
+    let launch = launch.env("HYPERNIC_TEST_LIFE_MS", "0");
+    let launch = launch.args(["run", "--keeper", "--port", "null"]);
+    let launch = launch.arg("--socket-path").arg(&socket);
+    let launch = launch.arg("--capture").arg(&capture);
+    let mut daemon = launch.arg("--eeprom").arg(&eeprom).start().unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    let before = status(&mut client).unwrap();
+    // What stands in the way is as good as a full disk.
+    for file in [&capture, &eeprom] {
+        std::fs::remove_file(file).unwrap();
+    }
+    let beside = dir.path().join("n0.nvm.new");
+    for folder in [&capture, &beside] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    daemon.end_worker(Signal::KILL).unwrap();
+    assert_eq!(status(&mut client).unwrap(), before, "the same connection");
+    daemon.wait_log("it goes on without its capture").unwrap();
+    let failed = |c: &hypernic_tests::Counters| c.nic("n0", "nvm_failed") >= 1;
+    daemon
+        .wait_counters("it cannot be written", failed)
+        .unwrap();
+    std::fs::remove_dir(&beside).unwrap();
+    let written = |c: &hypernic_tests::Counters| c.nic("n0", "nvm_written") == 1;
+    daemon.wait_counters("there is room", written).unwrap();
+    assert_eq!(std::fs::read(&eeprom).unwrap().len(), 128);
+    drop(client);
+    assert!(daemon.stop().unwrap().success());
+}

@@ -1,41 +1,166 @@
-//! The same traffic, while the daemon's worker is killed, stopped and left without descriptors at random. What was accepted
-//! arrives at most once, in order and unchanged; nothing stops for good, and nothing piles up.
+//! The same traffic, while the daemon's worker is killed, stopped, and left without descriptors, memory and room on the disk at
+//! random. What was accepted arrives at most once, in order and unchanged; nothing stops for good, and nothing piles up.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use drivers::{Bus, BusError, SocketBus};
 use hypernic_tests::{Daemon, Ends, Holdings, LONG, Launch, scratch};
 use pkt_gen::{Plan, Report, run};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
 
+use super::scarce::{Cramped, Disk};
 use super::{
-    Bed, Choices, NICS, SLACK_KIB, WARM_UP, alone, length, plan, seed, settled, size_of, visits,
+    Bed, Choices, NICS, SLACK_KIB, WARM_UP, alone, length, plan, seed, settled, size_of, visit,
+    visits,
 };
+
+/// The NIC whose guest writes its EEPROM.
+const WRITER: usize = NICS + 1;
 
 /// A daemon with a keeper.
 pub struct Kept {
     daemon: Daemon,
+    /// Where its files are.
+    disk: Option<Disk>,
+    memory: bool,
     dir: TempDir,
 }
+
+/// Shifts `count` bits into the EEPROM, as drivers do through EECD.
+fn eeprom_command(bus: &mut SocketBus, bits: u32, count: u32) -> Result<(), BusError> {
+    const EECD: u32 = 0x10;
+    bus.write32(EECD, 0x42)?;
+    for i in (0..count).rev() {
+        let di = (bits >> i & 1) << 2;
+        for clock in [0, 1, 0] {
+            bus.write32(EECD, 0x42 | di | clock)?;
+        }
+    }
+    bus.write32(EECD, 0x40)
+}
+
+/// A guest writes a word that its driver may use for what it likes.
+fn write_eeprom(bus: &mut SocketBus, value: u16) -> Result<(), BusError> {
+    eeprom_command(bus, 0b1_0011_0000, 9)?;
+    eeprom_command(bus, (0b101 << 6 | WORD as u32) << 16 | u32::from(value), 25)
+}
+
+/// That word.
+const WORD: usize = 0x20;
 
 impl Kept {
     pub fn new(workers: u64) -> Self {
         let dir = scratch().unwrap();
+        // A capture and the one before it take most of it.
+        let disk = Disk::mount(dir.path(), 40);
+        let memory = Cramped::new().is_some();
+        println!(
+            "soak: a disk that can be full: {}, a group without memory: {memory}",
+            disk.is_some()
+        );
         let mut launch = Launch::new()
             .unwrap()
             .env("HYPERNIC_TEST_LIFE_MS", "0")
             .args(["run", "--keeper", "--port", "switch:lan", "--workers"])
-            .arg(workers.to_string());
-        for n in 0..=NICS {
+            .arg(workers.to_string())
+            .args(["--capture-mib", "16", "--capture"])
+            .arg(dir.path().join("n0.pcapng"));
+        for n in 0..=WRITER {
             launch = launch
                 .arg("--socket-path")
-                .arg(dir.path().join(format!("n{n}")));
+                .arg(dir.path().join(format!("n{n}")))
+                .arg("--eeprom")
+                .arg(dir.path().join(format!("n{n}.nvm")));
         }
         let daemon = launch.start().unwrap();
-        Self { daemon, dir }
+        Self {
+            daemon,
+            disk,
+            memory,
+            dir,
+        }
+    }
+
+    /// The disk is full, while a guest writes its EEPROM. What it wrote is in the file once there is room.
+    fn fill_disk(&mut self, choices: &mut Choices) -> &'static str {
+        let Some(disk) = &self.disk else {
+            return "no disk";
+        };
+        disk.fill();
+        let value = choices.below(1 << 16) as u16;
+        let mut bus = SocketBus::connect(self.socket(WRITER)).expect("it listens");
+        write_eeprom(&mut bus, value).expect("written");
+        std::thread::sleep(Duration::from_millis(20 + choices.below(200)));
+        let kills = choices.one_in(2);
+        if kills {
+            self.daemon.end_worker(Signal::KILL).unwrap();
+        }
+        disk.empty();
+        let file = self.dir.path().join(format!("n{WRITER}.nvm"));
+        let until = Instant::now() + LONG;
+        loop {
+            let image = std::fs::read(&file).unwrap_or_default();
+            if image.get(2 * WORD..2 * WORD + 2) == Some(&value.to_le_bytes()) {
+                break;
+            }
+            let log = self.daemon.log();
+            assert!(Instant::now() < until, "the EEPROM is not written: {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if kills {
+            "disk full and killed"
+        } else {
+            "disk full"
+        }
+    }
+
+    /// The kernel has no memory for the worker, and kills it.
+    fn cramp(&mut self) -> &'static str {
+        let Some(group) = self.memory.then(Cramped::new).flatten() else {
+            return "no group";
+        };
+        let (worker, lines) = (self.worker(), self.daemon.log_position());
+        assert!(group.take(worker), "a worker in a group");
+        let until = Instant::now() + LONG;
+        while self.daemon.worker() == Some(worker) {
+            assert!(Instant::now() < until, "it needs no memory");
+            // For this it needs some.
+            let _ = SocketBus::connect(self.socket(WRITER)).and_then(|mut bus| bus.alloc(1 << 20));
+        }
+        self.daemon.wait_log_after(lines, "serving").unwrap();
+        "out of memory"
+    }
+
+    /// No address space is left: each allocation that needs more fails, and that ends the worker.
+    fn narrow(&mut self, choices: &mut Choices) -> &'static str {
+        let (worker, lines) = (self.worker(), self.daemon.log_position());
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", worker.as_raw_nonzero()));
+        let pages: Option<u64> = pages
+            .ok()
+            .and_then(|text| text.split(' ').next()?.parse().ok());
+        let was = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        let least = Rlimit {
+            current: Some(4096 * pages.expect("its size")),
+            maximum: None,
+        };
+        prlimit(Some(worker), Resource::As, least).unwrap();
+        let until = Instant::now() + Duration::from_millis(20 + choices.below(300));
+        while Instant::now() < until && self.daemon.worker() == Some(worker) {
+            let _ = visit(&self.socket(WRITER), choices);
+        }
+        if self.daemon.worker() == Some(worker) && prlimit(Some(worker), Resource::As, was).is_ok()
+        {
+            return "without address space";
+        }
+        self.daemon.wait_log_after(lines, "serving").unwrap();
+        "died without address space"
     }
 
     fn worker(&self) -> Pid {
@@ -52,8 +177,10 @@ impl Kept {
     /// Something happens. Returns what.
     fn trouble(&mut self, choices: &mut Choices, may_lack_descriptors: bool) -> &'static str {
         let worker = self.worker();
-        match choices.below(if may_lack_descriptors { 8 } else { 6 }) {
-            // So does the kernel when it has no memory.
+        match choices.below(if may_lack_descriptors { 13 } else { 10 }) {
+            6 | 7 => self.fill_disk(choices),
+            8 | 9 => self.cramp(),
+            10 => self.narrow(choices),
             0..4 => {
                 self.daemon.end_worker(Signal::KILL).unwrap();
                 "killed"
@@ -131,7 +258,7 @@ fn cycle(bed: &mut Kept, choices: &mut Choices, number: u32) -> (u64, Vec<&'stat
             endless(choices, bed, &[2 * pair, 2 * pair + 1], run)
         })
         .collect();
-    // Who maps new memory needs a descriptor for it.
+    // Who maps new memory needs a descriptor and addresses for it.
     let may_lack_descriptors = plans.iter().all(|plan| !plan.remap);
     let strange = Choices(choices.below(u64::MAX));
     let over = AtomicBool::new(false);
