@@ -62,6 +62,8 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
 	@$(MAKE) --no-print-directory kani
+	@if [ -n "$$(scripts/before --revision)" ]; then $(MAKE) --no-print-directory upgrades; else \
+	    echo "upgrades: skipped, since this clone has no older revision (a shallow one?)"; fi
 
 # Linking each test as tightly as the daemon takes longer than they run.
 test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance, the page in a browser
@@ -70,8 +72,7 @@ test-long: build deb oci ## the long tests: every setting of the stock drivers, 
 
 upgrades: ## whether a daemon goes on as another build of hypernic and back: the last tag's, or that of BEFORE=REVISION
 	@scripts/setup build
-	$(CARGO) build $(PROGRAMS) --bins
-	before=$$(scripts/before $(BEFORE)) && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
+	before=$$(scripts/before $(BEFORE)) && $(CARGO) build $(PROGRAMS) --bins && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
 	    --ignored --nocapture long_another_build
 
 lint: fmt clippy deny ## formatting, clippy, licences
