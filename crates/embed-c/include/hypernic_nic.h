@@ -89,10 +89,22 @@ extern "C" {
 // with its `opaque` until the NIC is freed, `out` to a pointer.
 int hn_nic_new(const char *model, const uint8_t *mac, const hn_host *host, hn_nic **out);
 
+// As hn_nic_new, of the model's revision that the NIC was whose state (`len` bytes) is to be loaded
+// with hn_nic_load: its guest has started with that. HN_REFUSED: this program does not know it.
+//
+// # Safety
+// As hn_nic_new, and `state` points to `len` bytes.
+int hn_nic_new_for(const uint8_t *state,
+                   size_t len,
+                   const char *model,
+                   const uint8_t *mac,
+                   const hn_host *host,
+                   hn_nic **out);
+
 // Frees a NIC; NULL is allowed. Do not call it from a callback.
 //
 // # Safety
-// `nic` came from hn_nic_new and is not used afterwards.
+// `nic` came from hn_nic_new or hn_nic_new_for, and is not used afterwards.
 void hn_nic_free(hn_nic *nic);
 
 // Fills `*out` with what the bus needs to know.

@@ -116,6 +116,44 @@ pub unsafe extern "C" fn hn_nic_new(
     host: *const hn_host,
     out: *mut *mut hn_nic,
 ) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { made(model, mac, host, out, embed::new) }
+}
+
+/// As hn_nic_new, of the model's revision that the NIC was whose state (`len` bytes) is to be loaded
+/// with hn_nic_load: its guest has started with that. HN_REFUSED: this program does not know it.
+///
+/// # Safety
+/// As hn_nic_new, and `state` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hn_nic_new_for(
+    state: *const u8,
+    len: usize,
+    model: *const c_char,
+    mac: *const u8,
+    host: *const hn_host,
+    out: *mut *mut hn_nic,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let Some(state) = (unsafe { bytes(state, len) }) else {
+        return HN_INVALID;
+    };
+    let new = |model: &str, mac, host| embed::new_for(state, model, mac, host);
+    // SAFETY: as the caller promises.
+    unsafe { made(model, mac, host, out, new) }
+}
+
+/// Puts a NIC that `new` makes at `*out`.
+///
+/// # Safety
+/// As [`hn_nic_new`].
+unsafe fn made(
+    model: *const c_char,
+    mac: *const u8,
+    host: *const hn_host,
+    out: *mut *mut hn_nic,
+    new: impl FnOnce(&str, [u8; 6], Arc<dyn embed::Host>) -> Result<Nic, embed::Error>,
+) -> c_int {
     if model.is_null() || mac.is_null() || host.is_null() || out.is_null() {
         return HN_INVALID;
     }
@@ -124,7 +162,7 @@ pub unsafe extern "C" fn hn_nic_new(
     let (Ok(model), true) = (model.to_str(), host.complete()) else {
         return HN_INVALID;
     };
-    let made = catch_unwind(AssertUnwindSafe(|| embed::new(model, mac, Arc::new(host))));
+    let made = catch_unwind(AssertUnwindSafe(|| new(model, mac, Arc::new(host))));
     let nic = match made {
         Ok(Ok(nic)) => nic,
         Ok(Err(_)) => return HN_REFUSED,
@@ -142,7 +180,7 @@ pub unsafe extern "C" fn hn_nic_new(
 /// Frees a NIC; NULL is allowed. Do not call it from a callback.
 ///
 /// # Safety
-/// `nic` came from hn_nic_new and is not used afterwards.
+/// `nic` came from hn_nic_new or hn_nic_new_for, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hn_nic_free(nic: *mut hn_nic) {
     if !nic.is_null() {

@@ -38,9 +38,28 @@ pub use snapshot::StateError;
 /// # Errors
 /// [`Error::Model`] when there is no such model.
 pub fn new(model: &str, mac: [u8; 6], host: Arc<dyn Host>) -> Result<Nic, Error> {
+    made(model, mac, host, None)
+}
+
+/// The same, of the model's revision that the NIC was whose state is to be [loaded](Nic::load) into it: its guest has
+/// started with that. The state may be of an older program, which had no newer one.
+///
+/// # Errors
+/// [`Error::Model`] when there is no such model, or this program does not know that revision of it.
+pub fn new_for(state: &[u8], model: &str, mac: [u8; 6], host: Arc<dyn Host>) -> Result<Nic, Error> {
+    made(model, mac, host, snapshot::revision_of(state))
+}
+
+fn made(
+    model: &str,
+    mac: [u8; 6],
+    host: Arc<dyn Host>,
+    revision: Option<u16>,
+) -> Result<Nic, Error> {
     let unknown = |_| Error::Model(model.to_owned());
     let mut settings = Settings::new(mac);
     settings.negotiation = Some(Duration::ZERO);
+    settings.revision = revision;
     let entry = MODELS.parse(model).map_err(unknown)?;
     let parts = entry.nic(&settings, &Function::Alone).map_err(unknown)?;
     Nic::of(parts, host)

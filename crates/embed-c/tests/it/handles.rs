@@ -191,6 +191,14 @@ fn a_saved_nic_goes_on_elsewhere() {
             HN_INVALID
         );
         assert_eq!(hn_nic_load(there, state.as_ptr(), len), HN_OK);
+        let (mac, mut third) = ([2u8, 0, 0, 0, 0, 1], ptr::null_mut());
+        let model = c"e1000".as_ptr();
+        let mut of =
+            |state: *const u8| hn_nic_new_for(state, len, model, mac.as_ptr(), &table, &mut third);
+        assert_eq!(of(ptr::null()), HN_INVALID);
+        assert_eq!(of(state.as_ptr()), HN_OK);
+        assert_eq!(hn_nic_load(third, state.as_ptr(), len), HN_OK);
+        hn_nic_free(third);
         let mut tdlen = [0; 4];
         hn_nic_read(there, 0, 0x3808, tdlen.as_mut_ptr(), 4);
         assert_eq!(tdlen, [0x80, 7, 0, 0]);

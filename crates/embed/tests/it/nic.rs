@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hypernic_embed::{Error, Host, Nic, Progress};
+use hypernic_embed::{Error, Host, Nic, Progress, StateError};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const RAM: usize = 1 << 16;
@@ -296,7 +296,17 @@ fn a_saved_nic_goes_on_elsewhere_with_what_it_had_to_do() {
     drop(here);
 
     machine.full.store(false, Ordering::Relaxed);
-    let mut there = hypernic_embed::new("e1000", MAC, machine.clone()).expect("there is one");
+    let there = hypernic_embed::new_for(&state, "e1000", MAC, machine.clone());
+    let mut there = there.expect("there is one");
+    // Of a revision that only a newer program knows.
+    let newer = snapshot::stamp(state.clone(), 2);
+    let refused = hypernic_embed::new_for(&newer, "e1000", MAC, machine.clone());
+    assert!(matches!(refused, Err(Error::Model(_))));
+    let (found, expected) = (2, 1);
+    assert_eq!(
+        there.load(&newer),
+        Err(StateError::Revision { found, expected })
+    );
     for len in [0, 8, state.len() - 1] {
         assert!(there.load(&state[..len]).is_err(), "{len} bytes of it");
     }
