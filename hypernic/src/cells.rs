@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use control::{NicList, StatusGet};
+use control::{MetricsGet, NicList, StatusGet};
 use parking_lot::RwLock;
 use program::LogFormat;
 use rustix::process::Signal;
 
 use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
-use crate::host::{Host, NicState};
+use crate::explain;
+use crate::host::{Host, Loss, NicState};
 
 /// How far looks are apart.
 const LOOK: Duration = Duration::from_secs(1);
@@ -86,7 +87,26 @@ fn states(path: &Path) -> Option<BTreeMap<String, NicState>> {
     Some(told.nics.into_iter().map(state).collect())
 }
 
-/// Asks all cells how their NICs are.
+/// What a cell has lost. `None`: it does not answer.
+fn losses(path: &Path) -> Option<Vec<Loss>> {
+    // Of counters that are 0 none.
+    let call = MetricsGet {
+        zeros: Some(Vec::new()),
+        ..MetricsGet::default()
+    };
+    let mut all = Vec::new();
+    for section in ask(path, &call).ok()?.sections {
+        for (counter, value) in section.values {
+            let row = explain::find(&section.kind, &counter);
+            if let Some(row) = row.filter(|row| row.class.needs_cure() && value > 0) {
+                all.push((row.kind, section.name.clone(), row.name, value));
+            }
+        }
+    }
+    Some(all)
+}
+
+/// Asks all cells how their NICs are, and what they have lost if somebody wants to know.
 pub(crate) fn look(host: &RwLock<Host>) {
     // Whoever waits for the host does not wait for a cell.
     let cells = host.read().cells();
@@ -107,6 +127,11 @@ pub(crate) fn look(host: &RwLock<Host>) {
         }
         let states = states(path);
         host.read().note_cell(cell, states);
+        if host.read().are_losses_wanted()
+            && let Some(losses) = losses(path)
+        {
+            host.read().note_losses(cell, losses);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::changes::differences;
 use super::connection::{Connection, Over, Subscription};
 use super::lists;
 use crate::explain;
-use crate::host::Host;
+use crate::host::{Host, Loss};
 use crate::report::Section;
 
 /// How often counters are read, if somebody wants to know of losses.
@@ -284,18 +284,27 @@ struct Losses {
     counts: BTreeMap<Key, u64>,
     /// Reads in a row that found no more.
     rising: BTreeMap<Key, u32>,
+    /// Cells that have answered.
+    cells: BTreeSet<String>,
 }
 
 impl Losses {
     fn look(&mut self, host: &Host, now: Instant, events: &mut Vec<Event>) {
         let due = self.read_at.is_none_or(|at| now >= at + COUNTERS);
         if due {
-            self.compare(&host.counters(), events);
+            host.want_losses(now);
+            self.compare(&host.counters(), host.far_losses(), events);
             self.read_at = Some(now);
         }
     }
 
-    fn compare(&mut self, sections: &[Section], events: &mut Vec<Event>) {
+    /// Compares with the last time what this process and cells have counted.
+    fn compare(
+        &mut self,
+        sections: &[Section],
+        cells: BTreeMap<String, Vec<Loss>>,
+        events: &mut Vec<Event>,
+    ) {
         let first = self.read_at.is_none();
         let mut counts = BTreeMap::new();
         for section in sections {
@@ -306,6 +315,24 @@ impl Losses {
                 }
             }
         }
+        // What was there when a cell was asked first is not news either.
+        let known: BTreeSet<String> = cells.keys().cloned().collect();
+        let mut new = BTreeSet::new();
+        for (cell, losses) in cells {
+            let is_new = !self.cells.contains(&cell);
+            for (kind, name, reason, value) in losses {
+                let mut key = (kind, name, reason);
+                // Each process has some things, such as its workers.
+                if counts.contains_key(&key) {
+                    key.1 = format!("{cell}/{}", key.1);
+                }
+                if is_new {
+                    new.insert(key.clone());
+                }
+                counts.insert(key, value);
+            }
+        }
+        self.cells = known;
         let say = |what, key: &Key, count| Event {
             detail: Some(key.2.to_owned()),
             count: Some(count),
@@ -313,14 +340,13 @@ impl Losses {
         };
         for (key, value) in &counts {
             let before = self.counts.get(key).copied().unwrap_or(0);
-            if !first && *value > before {
+            if !first && *value > before && !new.contains(key) {
                 let begins = self.rising.insert(key.clone(), 0).is_none();
                 events.extend(begins.then(|| say(Happening::LossBegins, key, *value)));
             }
         }
-        let (old, new) = (std::mem::take(&mut self.rising), &counts);
-        for (key, quiet) in old {
-            let value = new.get(&key).copied().unwrap_or(0);
+        for (key, quiet) in std::mem::take(&mut self.rising) {
+            let value = counts.get(&key).copied().unwrap_or(0);
             let rises = value > self.counts.get(&key).copied().unwrap_or(0);
             let quiet = if rises { 0 } else { quiet + 1 };
             if quiet >= QUIET {
@@ -365,7 +391,7 @@ mod tests {
         let mut told = Vec::new();
         for value in [3, 3, 4, 9, 9, 9, 9, 9, 9, 9, 10] {
             let mut events = Vec::new();
-            losses.compare(&section(value), &mut events);
+            losses.compare(&section(value), BTreeMap::new(), &mut events);
             losses.read_at = Some(Instant::now());
             let words = events
                 .into_iter()
@@ -382,5 +408,33 @@ mod tests {
         expected[8] = of(Happening::LossEnds, 9);
         expected[10] = of(Happening::LossBegins, 10);
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_cells_lose_is_told_from_their_second_answer_on() {
+        let mut losses = Losses::default();
+        let mut told = |cells: &[(&str, &str, u64)]| {
+            let of = |(cell, name, value): &(&str, &str, u64)| {
+                let loss = ("switch-port", (*name).to_owned(), "drop_storm", *value);
+                ((*cell).to_owned(), vec![loss])
+            };
+            let mut events = Vec::new();
+            losses.compare(&section(1), cells.iter().map(of).collect(), &mut events);
+            losses.read_at = Some(Instant::now());
+            let words = events.into_iter().map(|event| (event.what, event.name));
+            words.collect::<Vec<_>>()
+        };
+        let begins = |name: &str| vec![(Happening::LossBegins, name.to_owned())];
+        assert_eq!(told(&[]), []);
+        assert_eq!(told(&[("x", "lan/b", 5)]), [], "it was there before");
+        assert_eq!(told(&[("x", "lan/b", 6)]), begins("lan/b"));
+        // Another cell comes, with something that this process has, too.
+        assert_eq!(told(&[("x", "lan/b", 6), ("y", "lan/a", 3)]), []);
+        assert_eq!(
+            told(&[("x", "lan/b", 6), ("y", "lan/a", 4)]),
+            begins("y/lan/a")
+        );
+        // Its process was another: it counts from zero.
+        assert_eq!(told(&[("x", "lan/b", 2), ("y", "lan/a", 4)]), []);
     }
 }

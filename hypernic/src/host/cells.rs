@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::Host;
-use super::far::NicState;
+use super::far::{Loss, NicState};
 use crate::cell_calls::{self, Patience};
 use crate::config::cells::control_of;
 use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
+
+/// Cells are asked for their losses for so long after somebody wanted to know of them, who does each second.
+const WANTED: Duration = Duration::from_secs(5);
 
 /// The NICs of a cell.
 fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'a NicConfig> {
@@ -69,6 +73,32 @@ impl Host {
         known.retain(|nic, _| self.far.nics.contains_key(nic) && !is_of_cell(nic));
         let states = states.unwrap_or_default().into_iter();
         known.extend(states.filter(|(nic, _)| is_of_cell(nic)));
+    }
+
+    /// Somebody wants to know what cells lose.
+    pub(crate) fn want_losses(&self, now: Instant) {
+        if self.has_cells() {
+            *self.far.losses_wanted.lock() = Some(now);
+        }
+    }
+
+    /// Whether somebody has wanted to know that lately.
+    pub(crate) fn are_losses_wanted(&self) -> bool {
+        let wanted = *self.far.losses_wanted.lock();
+        wanted.is_some_and(|at| at.elapsed() < WANTED)
+    }
+
+    /// What a cell has lost by now.
+    pub(crate) fn note_losses(&self, cell: &str, losses: Vec<Loss>) {
+        self.far.losses.lock().insert(cell.to_owned(), losses);
+    }
+
+    /// What cells have lost, each as it has answered last.
+    pub(crate) fn far_losses(&self) -> BTreeMap<String, Vec<Loss>> {
+        let cells = self.cells();
+        let mut known = self.far.losses.lock();
+        known.retain(|cell, _| cells.contains_key(cell));
+        known.clone()
     }
 
     /// The text for a cell that was not there when something changed.

@@ -1,6 +1,7 @@
 //! NICs and chips that other processes of the daemon serve, as this one knows them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,9 @@ pub struct NicState {
     pub revision: Option<u16>,
 }
 
+/// What somebody has lost: the kind and the name of the thing that counts it, the counter, and how often.
+pub(crate) type Loss = (&'static str, String, &'static str, u64);
+
 /// What is served elsewhere.
 #[derive(Default)]
 pub(super) struct Far {
@@ -26,6 +30,10 @@ pub(super) struct Far {
     pub(super) chips: BTreeMap<String, ChipConfig>,
     /// How those NICs were when their cells were last asked.
     pub(super) states: Mutex<BTreeMap<String, NicState>>,
+    /// What cells have lost, as they were last asked.
+    pub(super) losses: Mutex<BTreeMap<String, Vec<Loss>>>,
+    /// When somebody wanted to know of that last.
+    pub(super) losses_wanted: Mutex<Option<Instant>>,
     /// What the cells were told last.
     pub(super) told: Option<HostConfig>,
     /// Cells that were not there to be told.

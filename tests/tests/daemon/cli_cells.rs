@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use hypernic_tests::{Ends, LONG};
+use drivers::SocketBus;
+use drivers::e1000::{Config, Driver, TxOpts};
+use hypernic_tests::{Ends, LONG, Launch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
@@ -275,6 +277,35 @@ fn a_cell_that_dies_or_stands_still_costs_its_own_nics_only() {
     send(&lab, "a", "c", 3000);
     send(&lab, "c", "m", 3000);
     assert!(lab.daemon.stop().unwrap().success());
+}
+
+/// What is lost in a cell is told by the main process.
+#[test]
+fn a_loss_in_a_cell_is_told_to_who_monitors_the_daemon() {
+    let lab = lab(&lan(FOUR), 2);
+    let monitor = Launch::new()
+        .unwrap()
+        .args(["monitor", "--losses", "--control"])
+        .arg(lab.at("control.sock"))
+        .spawn()
+        .unwrap();
+    monitor.wait_printed("4 NICs").unwrap();
+    let bus = SocketBus::connect(lab.at("a")).unwrap();
+    let mut driver = Driver::new(bus, Config::poll()).unwrap();
+    let mut frame = [&[1, 0x80, 0xc2, 0, 0, 3][..], &driver.mac(), &[0x88, 0xb5]].concat();
+    frame.resize(60, 0);
+    let mut lose = || {
+        driver.send(&[&frame], &TxOpts::default()).expect("sent");
+    };
+    // What was lost when the cell was asked first is no news, so more is lost until it is.
+    let told = || monitor.printed().contains("lan/a drop_reserved");
+    lab.until("the loss", || {
+        lose();
+        std::thread::sleep(Duration::from_millis(300));
+        told()
+    });
+    let dropped = counter(&lab, "switch-port", "lan/a", "drop_reserved");
+    assert!(dropped >= 2, "{dropped}");
 }
 
 #[test]
