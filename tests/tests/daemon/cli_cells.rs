@@ -289,7 +289,7 @@ fn a_loss_in_a_cell_is_told_to_who_monitors_the_daemon() {
         .arg(lab.at("control.sock"))
         .spawn()
         .unwrap();
-    monitor.wait_printed("4 NICs").unwrap();
+    monitor.wait_printed("sequence").unwrap();
     let bus = SocketBus::connect(lab.at("a")).unwrap();
     let mut driver = Driver::new(bus, Config::poll()).unwrap();
     let mut frame = [&[1, 0x80, 0xc2, 0, 0, 3][..], &driver.mac(), &[0x88, 0xb5]].concat();
@@ -298,7 +298,10 @@ fn a_loss_in_a_cell_is_told_to_who_monitors_the_daemon() {
         driver.send(&[&frame], &TxOpts::default()).expect("sent");
     };
     // What was lost when the cell was asked first is no news, so more is lost until it is.
-    let told = || monitor.printed().contains("lan/a drop_reserved");
+    let told = || {
+        let printed = monitor.printed();
+        printed.contains("lan/a") && printed.contains("drop_reserved")
+    };
     lab.until("the loss", || {
         lose();
         std::thread::sleep(Duration::from_millis(300));
