@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
 use crate::explain;
-use crate::host::{Host, Loss, NicState};
+use crate::host::{Host, Losses, NicState};
 
 /// How far looks are apart.
 const LOOK: Duration = Duration::from_secs(1);
@@ -88,18 +88,18 @@ fn states(path: &Path) -> Option<BTreeMap<String, NicState>> {
 }
 
 /// What a cell has lost. `None`: it does not answer.
-fn losses(path: &Path) -> Option<Vec<Loss>> {
+fn losses(path: &Path) -> Option<Losses> {
     // Of counters that are 0 none.
     let call = MetricsGet {
         zeros: Some(Vec::new()),
         ..MetricsGet::default()
     };
-    let mut all = Vec::new();
+    let mut all = Losses::new();
     for section in ask(path, &call).ok()?.sections {
         for (counter, value) in section.values {
             let row = explain::find(&section.kind, &counter);
             if let Some(row) = row.filter(|row| row.class.needs_cure() && value > 0) {
-                all.push((row.kind, section.name.clone(), row.name, value));
+                all.insert((row.kind, section.name.clone(), row.name), value);
             }
         }
     }
@@ -126,8 +126,11 @@ pub(crate) fn look(host: &RwLock<Host>) {
             }
         }
         let states = states(path);
+        // One that stands still is not waited for again.
+        let answers = states.is_some();
         host.read().note_cell(cell, states);
-        if host.read().are_losses_wanted()
+        if answers
+            && host.read().are_losses_wanted()
             && let Some(losses) = losses(path)
         {
             host.read().note_losses(cell, losses);

@@ -31,7 +31,7 @@ use registry::Function;
 use vfio_user::{DeviceDescription, Listener, Server};
 
 use self::far::Far;
-pub(crate) use self::far::Loss;
+pub(crate) use self::far::Losses;
 pub use self::far::NicState;
 use self::inlets::inlet;
 use self::member::{ChipMember, port_error};

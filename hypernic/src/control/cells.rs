@@ -86,6 +86,8 @@ fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
             | Call::ConfigRollback(_)
             | Call::MigrateSave(_)
             | Call::MigrateLoad(_)
+            | Call::MigrateCommit(_)
+            | Call::MigrateAbort(_)
     );
     let control = host.head().control.as_ref().filter(|_| changes);
     control.map_or(Ok(()), |control| {

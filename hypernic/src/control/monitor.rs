@@ -16,7 +16,7 @@ use super::changes::differences;
 use super::connection::{Connection, Over, Subscription};
 use super::lists;
 use crate::explain;
-use crate::host::{Host, Loss};
+use crate::host::{self, Host};
 use crate::report::Section;
 
 /// How often counters are read, if somebody wants to know of losses.
@@ -302,7 +302,7 @@ impl Losses {
     fn compare(
         &mut self,
         sections: &[Section],
-        cells: BTreeMap<String, Vec<Loss>>,
+        cells: BTreeMap<String, host::Losses>,
         events: &mut Vec<Event>,
     ) {
         let first = self.read_at.is_none();
@@ -320,12 +320,7 @@ impl Losses {
         let mut new = BTreeSet::new();
         for (cell, losses) in cells {
             let is_new = !self.cells.contains(&cell);
-            for (kind, name, reason, value) in losses {
-                let mut key = (kind, name, reason);
-                // Each process has some things, such as its workers.
-                if counts.contains_key(&key) {
-                    key.1 = format!("{cell}/{}", key.1);
-                }
+            for (key, value) in losses {
                 if is_new {
                     new.insert(key.clone());
                 }
@@ -415,8 +410,8 @@ mod tests {
         let mut losses = Losses::default();
         let mut told = |cells: &[(&str, &str, u64)]| {
             let of = |(cell, name, value): &(&str, &str, u64)| {
-                let loss = ("switch-port", (*name).to_owned(), "drop_storm", *value);
-                ((*cell).to_owned(), vec![loss])
+                let key = ("switch-port", (*name).to_owned(), "drop_storm");
+                ((*cell).to_owned(), [(key, *value)].into())
             };
             let mut events = Vec::new();
             losses.compare(&section(1), cells.iter().map(of).collect(), &mut events);
@@ -428,13 +423,13 @@ mod tests {
         assert_eq!(told(&[]), []);
         assert_eq!(told(&[("x", "lan/b", 5)]), [], "it was there before");
         assert_eq!(told(&[("x", "lan/b", 6)]), begins("lan/b"));
-        // Another cell comes, with something that this process has, too.
-        assert_eq!(told(&[("x", "lan/b", 6), ("y", "lan/a", 3)]), []);
+        // Another cell comes.
+        assert_eq!(told(&[("x", "lan/b", 6), ("y", "lan/c", 3)]), []);
         assert_eq!(
-            told(&[("x", "lan/b", 6), ("y", "lan/a", 4)]),
-            begins("y/lan/a")
+            told(&[("x", "lan/b", 6), ("y", "lan/c", 4)]),
+            begins("lan/c")
         );
         // Its process was another: it counts from zero.
-        assert_eq!(told(&[("x", "lan/b", 2), ("y", "lan/a", 4)]), []);
+        assert_eq!(told(&[("x", "lan/b", 2), ("y", "lan/c", 4)]), []);
     }
 }

@@ -5,14 +5,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::Host;
-use super::far::{Loss, NicState};
+use super::far::{Losses, NicState};
 use crate::cell_calls::{self, Patience};
-use crate::config::cells::control_of;
+use crate::config::cells::{MAIN, control_of};
 use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
 
 /// Cells are asked for their losses for so long after somebody wanted to know of them, who does each second.
 const WANTED: Duration = Duration::from_secs(5);
+
+/// More counters of losses than a NIC, with its ports, or a switch has.
+const COUNTERS: usize = 256;
+
+/// The longest name of a port: paths of sockets are shorter.
+const LONGEST_PORT: usize = 256;
 
 /// The NICs of a cell.
 fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'a NicConfig> {
@@ -77,8 +83,13 @@ impl Host {
 
     /// Somebody wants to know what cells lose.
     pub(crate) fn want_losses(&self, now: Instant) {
-        if self.has_cells() {
-            *self.far.losses_wanted.lock() = Some(now);
+        if !self.has_cells() {
+            return;
+        }
+        let before = self.far.losses_wanted.lock().replace(now);
+        // What they had lost when they were asked last says nothing of now.
+        if before.is_none_or(|at| now.saturating_duration_since(at) >= WANTED) {
+            self.far.losses.lock().clear();
         }
     }
 
@@ -88,13 +99,41 @@ impl Host {
         wanted.is_some_and(|at| at.elapsed() < WANTED)
     }
 
-    /// What a cell has lost by now.
-    pub(crate) fn note_losses(&self, cell: &str, losses: Vec<Loss>) {
-        self.far.losses.lock().insert(cell.to_owned(), losses);
+    /// What a cell has lost by now. Of others it says nothing here, and of its own no more than they have counters.
+    pub(crate) fn note_losses(&self, cell: &str, losses: Losses) {
+        let own = losses.into_iter();
+        let own = own.filter(|((_, name, _), _)| self.counts_in(cell, name));
+        let most = COUNTERS * (self.far.nics.len() + self.switches.len());
+        self.far
+            .losses
+            .lock()
+            .insert(cell.to_owned(), own.take(most).collect());
+    }
+
+    /// Whether a cell counts what has this name: a NIC of its own, that NIC's port, its port on a switch, or a ring to another process.
+    fn counts_in(&self, cell: &str, name: &str) -> bool {
+        let own = |nic: &str| {
+            let nic = self.far.nics.get(nic);
+            nic.is_some_and(|nic| nic.cell.as_deref() == Some(cell))
+        };
+        let Some((first, rest)) = name.split_once('/') else {
+            return own(name);
+        };
+        if self.switches.contains_key(first) {
+            let ring = rest.split_once('>');
+            return own(rest) || ring.is_some_and(|(from, to)| from == cell && self.is_process(to));
+        }
+        own(first) && rest.len() <= LONGEST_PORT
+    }
+
+    /// Whether a process of this daemon has this name.
+    fn is_process(&self, name: &str) -> bool {
+        let mut nics = self.far.nics.values();
+        name == MAIN || nics.any(|nic| nic.cell.as_deref() == Some(name))
     }
 
     /// What cells have lost, each as it has answered last.
-    pub(crate) fn far_losses(&self) -> BTreeMap<String, Vec<Loss>> {
+    pub(crate) fn far_losses(&self) -> BTreeMap<String, Losses> {
         let cells = self.cells();
         let mut known = self.far.losses.lock();
         known.retain(|cell, _| cells.contains_key(cell));
@@ -212,5 +251,58 @@ impl Host {
             }
         }
         failed.map_or(Ok(()), |why| Err(Error::Host(why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_tells_of_its_own_losses_only() {
+        let mut text = String::from("control = \"/run/c\"\n[[switch]]\nname = \"lan\"\n");
+        for (nic, cell) in [("a", "x"), ("b", "y"), ("m", "main")] {
+            text += &format!(
+                "[[nic]]\nname = \"{nic}\"\nsocket-path = \"/run/{nic}\"\nport = \"switch:lan\"\ncell = \"{cell}\"\n"
+            );
+        }
+        let config = HostConfig::parse("host.toml".as_ref(), &text).expect("good");
+        let mut host = Host::start(&HostConfig::default()).expect("a host");
+        host.add_switch(&config.switches[0]).expect("a switch");
+        for nic in config.nics.iter().filter(|nic| nic.cell.is_some()) {
+            host.far.nics.insert(nic.name.clone(), nic.clone());
+        }
+        for (name, own) in [
+            ("a", true),
+            ("lan/a", true),
+            ("a/stream:/run/s", true),
+            ("lan/x>y", true),
+            ("lan/x>main", true),
+            ("b", false),
+            ("m", false),
+            ("lan/b", false),
+            ("lan/y>x", false),
+            ("lan/x>z", false),
+            ("wan/a", false),
+            ("0", false),
+            ("", false),
+        ] {
+            assert_eq!(host.counts_in("x", name), own, "{name}");
+        }
+        assert!(!host.counts_in("x", &format!("a/{}", "p".repeat(1000))));
+        // However many counters it makes up.
+        let losses = (0..100_000).map(|n| (("port", format!("a/{n}"), "drop"), n));
+        host.note_losses("x", losses.collect());
+        let kept = host.far.losses.lock()["x"].len();
+        assert!((1..=1024).contains(&kept), "{kept}");
+        // After a while in which nobody wanted to know, what was known is old.
+        let now = Instant::now();
+        host.want_losses(now);
+        assert!(host.far.losses.lock().is_empty() && host.are_losses_wanted());
+        host.note_losses("x", [(("nic", "a".into(), "drop"), 1)].into());
+        host.want_losses(now + WANTED / 2);
+        assert_eq!(host.far.losses.lock().len(), 1);
+        host.want_losses(now + WANTED * 2);
+        assert!(host.far.losses.lock().is_empty());
     }
 }

@@ -20,8 +20,8 @@ pub struct NicState {
     pub revision: Option<u16>,
 }
 
-/// What somebody has lost: the kind and the name of the thing that counts it, the counter, and how often.
-pub(crate) type Loss = (&'static str, String, &'static str, u64);
+/// What somebody has lost, and how often: by the kind and the name of what counts it, and the counter.
+pub(crate) type Losses = BTreeMap<(&'static str, String, &'static str), u64>;
 
 /// What is served elsewhere.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Far {
     /// How those NICs were when their cells were last asked.
     pub(super) states: Mutex<BTreeMap<String, NicState>>,
     /// What cells have lost, as they were last asked.
-    pub(super) losses: Mutex<BTreeMap<String, Vec<Loss>>>,
+    pub(super) losses: Mutex<BTreeMap<String, Losses>>,
     /// When somebody wanted to know of that last.
     pub(super) losses_wanted: Mutex<Option<Instant>>,
     /// What the cells were told last.

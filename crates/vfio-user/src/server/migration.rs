@@ -222,7 +222,7 @@ impl Session {
         let pme = self.irq.0.pme();
         let table = self.table.as_ref().map(|table| table.entries().to_vec());
         let state = device.save();
-        // Whoever makes a NIC for it looks at the outside.
+        // A NIC is made for it by what its outside says.
         let revision = snapshot::revision_of(&state).unwrap_or(1);
         let whole = snapshot::seal(&V1 {
             config: self.config.save(),

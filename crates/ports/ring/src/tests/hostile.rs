@@ -381,7 +381,8 @@ fn a_peer_that_always_has_more_costs_a_turn_what_a_turn_may_cost() {
             let status = port.run();
             let more = port.count("frames_in") - before;
             assert!(more <= MAX_BATCH as u64, "{more} in one turn");
-            assert_eq!(status == InletStatus::More, more == MAX_BATCH as u64);
+            // A look that found nothing is of the budget, too, though more was there by then.
+            assert!(status == InletStatus::More || more < MAX_BATCH as u64);
             assert_eq!(port.frames.try_iter().count() as u64, more);
         }
     });
