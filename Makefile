@@ -62,8 +62,6 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
 	@$(MAKE) --no-print-directory kani
-	@if [ -n "$$(scripts/before --revision)" ]; then $(MAKE) --no-print-directory upgrades; else \
-	    echo "upgrades: skipped, since this clone has no older revision (a shallow one?)"; fi
 
 # Linking each test as tightly as the daemon takes longer than they run.
 test-long: build deb oci ## the long tests: every setting of the stock drivers, endurance, the page in a browser
