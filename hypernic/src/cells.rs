@@ -97,8 +97,9 @@ fn losses(path: &Path) -> Option<Losses> {
     let mut all = Losses::new();
     for section in ask(path, &call).ok()?.sections {
         for (counter, value) in section.values {
-            let row = explain::find(&section.kind, &counter);
-            if let Some(row) = row.filter(|row| row.class.needs_cure() && value > 0) {
+            if value > 0
+                && let Some(row) = explain::find_loss(&section.kind, &counter)
+            {
                 all.insert((row.kind, section.name.clone(), row.name), value);
             }
         }

@@ -17,4 +17,4 @@ mod virtio;
 pub use self::command::ExplainCommand;
 pub use self::page::page;
 pub use self::reason::{Class, Reason};
-pub use self::table::{all, find, named};
+pub use self::table::{all, find, find_loss, named};

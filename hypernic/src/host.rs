@@ -276,7 +276,7 @@ impl Host {
         let new = match config.transport {
             Transport::VfioUser => {
                 let left = self.left.revision(&config.name);
-                let left = left.or_else(|| nic::revision_of_dead(&config.name));
+                let left = left.or_else(|| nic::revision_left(&config.name));
                 let left = left.filter(|_| !held);
                 let revision = left.or(saved.and_then(snapshot::revision_of));
                 self.over_vfio_user(config, revision, member.as_ref())?

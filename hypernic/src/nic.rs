@@ -29,7 +29,7 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
-pub(crate) use self::lifeline::{Granted, revision_of_dead};
+pub(crate) use self::lifeline::{Granted, revision_left};
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::refusal::HoldRefusal;
 use self::sink::{Hint, NicSink};

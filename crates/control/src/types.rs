@@ -29,7 +29,7 @@ records! {
         fd: Option<u32>,
         /// The chip, such as `e1000`.
         model: Option<String>,
-        /// What of it guests see, among what releases have shown; the newest without.
+        /// The model revision that a new guest sees; the newest without.
         model_revision: Option<u16>,
         /// `vfio-user` or `vhost-user`.
         transport: Option<String>,
@@ -126,7 +126,7 @@ records! {
         chip: Option<String>,
         /// Its number there.
         vf: Option<u32>,
-        /// The revision of its model that it is.
+        /// The model revision that its guest sees.
         model_revision: Option<u16>,
     }
 

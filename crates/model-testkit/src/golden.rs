@@ -1,9 +1,9 @@
-//! Saved states that were written once and for all.
+//! What was written once and for all: saved states, and what guests see.
 
 use std::path::Path;
 
-/// The state that a release has left in the file at `path`. `now` is what this program saves of the same NIC, and has to be the
-/// same: the release before loads it. A type that changes is a new version, written beside this one, with a conversion from it.
+/// What a release has left in the file at `path`. `now` is what this program writes of the same NIC, and has to be the same: the
+/// release before loads it, and guests know it. What changes is a new version or revision, written beside this one.
 ///
 /// # Panics
 /// There is no such file, or what is written now is another.

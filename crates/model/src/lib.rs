@@ -520,8 +520,8 @@ pub struct Nic {
     pub transmit: Box<dyn Transmit>,
     /// Receive.
     pub receive: Arc<dyn Receive>,
-    /// What its guest sees, among what NICs of its model have shown over the years: 1 is the first. Its states are
-    /// [stamped](snapshot::stamp) with it.
+    /// The model revision: which of the NICs that releases have shown guests under this model's name it is, from 1 on. Its states
+    /// are [stamped](snapshot::stamp) with it.
     pub revision: u16,
 }
 

@@ -199,7 +199,7 @@ struct Add {
     /// The process that serves it: `main`, or one of its own by that name.
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
-    /// What of its model its guest sees, among what releases have shown; the newest without.
+    /// The model revision that its guest sees; the newest without.
     #[arg(long, value_name = "N")]
     model_revision: Option<u16>,
     /// A pcapng file of all its frames.

@@ -309,7 +309,7 @@ const NIC: &[Word] = &[
     word(
         "model-revision",
         "1",
-        "what a guest that starts sees of the model, among what releases have shown; for one that is to move to an older release ([versions](versioning.md))",
+        "the model revision that a new guest sees; set it for a guest that is to move to a host of an older release ([versions](versioning.md#model-revisions))",
         "the newest",
     ),
     word(

@@ -222,8 +222,7 @@ pub struct NicConfig {
     pub stays: bool,
     /// Which chip.
     pub model: &'static Model,
-    /// What of it a guest that starts is to see; the newest that this program has, if nothing is said. One that goes on sees what
-    /// it started with.
+    /// The model revision that a new guest sees; the newest that this program has if `None`. A guest that goes on keeps its own.
     pub revision: Option<u16>,
     /// By which protocol a VMM has it.
     pub transport: Transport,

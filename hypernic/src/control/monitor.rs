@@ -309,8 +309,7 @@ impl Losses {
         let mut counts = BTreeMap::new();
         for section in sections {
             for (reason, value) in &section.values {
-                let row = explain::find(section.kind, reason);
-                if row.is_some_and(|row| row.class.needs_cure()) && *value > 0 {
+                if *value > 0 && explain::find_loss(section.kind, reason).is_some() {
                     counts.insert((section.kind, section.name.clone(), *reason), *value);
                 }
             }

@@ -72,8 +72,7 @@ impl Looking<'_> {
     /// Compares those of one thing.
     pub fn see(&mut self, section: &Section) {
         for (name, value) in section.values.iter().filter(|(_, value)| *value > 0) {
-            let row = explain::find(section.kind, name);
-            if !row.is_some_and(|row| row.class.needs_cure()) {
+            if explain::find_loss(section.kind, name).is_none() {
                 continue;
             }
             let key = (section.kind, section.name.clone(), *name);

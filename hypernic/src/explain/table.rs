@@ -36,6 +36,11 @@ pub fn find(kind: &str, name: &str) -> Option<&'static Reason> {
     ROWS.get_or_init(rows).get(&(kind, name)).copied()
 }
 
+/// The same, if it counts a loss.
+pub fn find_loss(kind: &str, name: &str) -> Option<&'static Reason> {
+    find(kind, name).filter(|row| row.class.needs_cure())
+}
+
 /// All rows of a name: NICs and ports may have counters of one name.
 pub fn named(name: &str) -> Vec<&'static Reason> {
     all().filter(|reason| reason.name == name).collect()

@@ -11,7 +11,7 @@ use crate::config::cells::{MAIN, control_of};
 use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
 
-/// Cells are asked for their losses for so long after somebody wanted to know of them, who does each second.
+/// How long cells are asked for their losses after a monitor has last looked. It looks each second.
 const WANTED: Duration = Duration::from_secs(5);
 
 /// More counters of losses than a NIC, with its ports, or a switch has.
@@ -81,7 +81,7 @@ impl Host {
         known.extend(states.filter(|(nic, _)| is_of_cell(nic)));
     }
 
-    /// Somebody wants to know what cells lose.
+    /// A monitor looks at what cells lose.
     pub(crate) fn want_losses(&self, now: Instant) {
         if !self.has_cells() {
             return;
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Whether somebody has wanted to know that lately.
+    /// Whether one has looked lately.
     pub(crate) fn are_losses_wanted(&self) -> bool {
         let wanted = *self.far.losses_wanted.lock();
         wanted.is_some_and(|at| at.elapsed() < WANTED)

@@ -32,7 +32,7 @@ pub(super) struct Far {
     pub(super) states: Mutex<BTreeMap<String, NicState>>,
     /// What cells have lost, as they were last asked.
     pub(super) losses: Mutex<BTreeMap<String, Losses>>,
-    /// When somebody wanted to know of that last.
+    /// When a monitor looked at that last.
     pub(super) losses_wanted: Mutex<Option<Instant>>,
     /// What the cells were told last.
     pub(super) told: Option<HostConfig>,

@@ -51,8 +51,8 @@ impl Found {
     }
 }
 
-/// The revision of the model that the guest of a NIC has started with which a worker that died has left.
-pub(crate) fn revision_of_dead(name: &str) -> Option<u16> {
+/// The model revision of the NIC of this name, if a worker that died has left it to this one.
+pub(crate) fn revision_left(name: &str) -> Option<u16> {
     let left = keeper::look(name, Committed::of)??;
     snapshot::revision_of(Saved::of(&left.device)?.model)
 }
