@@ -56,13 +56,16 @@ pub(crate) fn keep<'a>(text: &str, cells: impl Iterator<Item = &'a String>) -> i
 }
 
 /// Connects to a cell, which may not be there yet.
-pub(crate) fn reach(path: &Path, patience: Duration) -> Result<Client, Untold> {
+///
+/// # Errors
+/// It is not.
+pub(crate) fn reach(path: &Path, patience: Duration) -> Result<Client, AskError> {
     let until = Instant::now() + patience;
     loop {
         match Client::connect(path) {
             Ok(client) => return Ok(client),
             Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            Err(error) => return Err(Untold::Absent(error.to_string())),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -75,9 +78,7 @@ pub(crate) fn tell(path: &Path, text: &str, patience: Patience) -> Result<(), Un
         partly: Some(true),
         ..ConfigApply::default()
     };
-    let Patience(hears, answers) = patience;
-    let answer = reach(path, hears)?.ask(&call, answers);
-    match answer {
+    match ask_for(path, &call, patience) {
         Ok(plan) => match plan.cannot.into_iter().find(|one| one.kind != "head") {
             Some(one) => Err(Untold::Refused(format!(
                 "{} {}: {}",
@@ -88,6 +89,18 @@ pub(crate) fn tell(path: &Path, text: &str, patience: Patience) -> Result<(), Un
         Err(AskError::Refused(failure)) => Err(Untold::Refused(failure.to_string())),
         Err(error) => Err(Untold::Absent(error.to_string())),
     }
+}
+
+/// Asks a cell, which may take so long.
+///
+/// # Errors
+/// It does not answer, or refuses.
+pub(crate) fn ask_for<M: Method>(
+    path: &Path,
+    call: &M,
+    Patience(hears, answers): Patience,
+) -> Result<M::Reply, AskError> {
+    reach(path, hears)?.ask(call, answers)
 }
 
 /// Asks a cell something that it answers at once.

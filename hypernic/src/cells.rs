@@ -17,6 +17,7 @@ use program::LogFormat;
 use rustix::process::Signal;
 
 use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
+use crate::control::far_moves::match_moves;
 use crate::explain;
 use crate::host::{Host, Losses, NicState};
 
@@ -112,6 +113,10 @@ pub(crate) fn look(host: &RwLock<Host>) {
     // Whoever waits for the host does not wait for a cell.
     let cells = host.read().cells();
     for (cell, path) in &cells {
+        // Before it is told what there is: it may have a NIC of a move that this process is to learn of.
+        if host.read().take_unmatched(cell) && !match_moves(host, cell, path) {
+            host.read().match_moves_of(cell);
+        }
         let (text, generation) = {
             let host = host.read();
             (host.stale_text(cell), host.generation())

@@ -11,6 +11,7 @@ pub(crate) mod config;
 mod connection;
 mod counters;
 mod dispatch;
+pub(crate) mod far_moves;
 mod handed;
 mod insight;
 mod lists;

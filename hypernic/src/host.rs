@@ -521,7 +521,11 @@ impl Host {
     /// Stops a NIC and takes it off its wire; others notice nothing. `false` when there is none
     /// of that name.
     pub fn remove_nic(&mut self, name: &str) -> bool {
-        if self.far.nics.remove(name).is_some() {
+        if let Some(far) = self.far.nics.remove(name) {
+            // The next to have its address is elsewhere.
+            if let (PortSpec::Switch(switch), Some(cell)) = (far.port, far.cell) {
+                self.far.gone.push((switch, cell));
+            }
             return true;
         }
         let Some(attached) = self.nics.remove(name) else {

@@ -50,6 +50,9 @@ enum MigrateVerb {
         /// The file of its EEPROM there; without, of the same path, if it has one.
         #[arg(long, value_name = "FILE")]
         eeprom: Option<String>,
+        /// The cell that serves it there, or main; without, one of the same name.
+        #[arg(long, value_name = "NAME")]
+        cell: Option<String>,
         /// A VMM has the NIC and stays connected: its guest is paused, and stays so until the move is over.
         #[arg(long)]
         paused: bool,
@@ -128,6 +131,7 @@ impl MigrateCommand {
                 socket_path,
                 port,
                 eeprom,
+                cell,
                 paused,
                 check,
             } => {
@@ -136,13 +140,14 @@ impl MigrateCommand {
                     nic,
                     paused: paused.then_some(true),
                     check: check.then_some(true),
-                    if_generation: None,
+                    ..MigrateSave::default()
                 };
                 let there = |mut nic: control::NicConfig| {
                     nic.name = name.clone().unwrap_or(nic.name);
                     nic.socket_path = socket_path.clone().or(nic.socket_path);
                     nic.port = port.clone().unwrap_or(nic.port);
                     nic.eeprom = eeprom.clone().or(nic.eeprom);
+                    nic.cell = cell.clone().or(nic.cell);
                     nic
                 };
                 let step = prepare(&place, &to, save, there)?;

@@ -28,12 +28,11 @@ fn nic_of(call: &Call) -> Option<&str> {
         Call::NicInterrupts(call) => call.name.as_deref(),
         Call::NicMemory(call) => call.name.as_deref(),
         Call::UpgradeStates(call) => Some(&call.nic),
-        Call::MigrateSave(call) => Some(&call.nic),
         _ => None,
     }
 }
 
-fn refused(cell: &str, error: AskError) -> Failure {
+pub(super) fn refused(cell: &str, error: AskError) -> Failure {
     match error {
         AskError::Refused(failure) => failure,
         error => Failure::failed(format!("the cell {cell}: {error}")),
@@ -63,6 +62,18 @@ pub(super) fn elsewhere(host: &Host, nic: &str) -> Option<Failure> {
     )))
 }
 
+/// Whether a call is a step of a move, and not a cell's part of it.
+fn is_whole_move(call: &Call) -> bool {
+    let partly = match call {
+        Call::MigrateSave(call) => call.partly,
+        Call::MigrateLoad(call) => call.partly,
+        Call::MigrateCommit(call) => call.partly,
+        Call::MigrateAbort(call) => call.partly,
+        _ => return false,
+    };
+    partly != Some(true)
+}
+
 /// Refuses what is for the main process.
 fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
     let Some(cell) = host.head().own_cell() else {
@@ -84,11 +95,7 @@ fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
             | Call::ChipRemove(_)
             | Call::ConfigConfirm(_)
             | Call::ConfigRollback(_)
-            | Call::MigrateSave(_)
-            | Call::MigrateLoad(_)
-            | Call::MigrateCommit(_)
-            | Call::MigrateAbort(_)
-    );
+    ) || is_whole_move(call);
     let control = host.head().control.as_ref().filter(|_| changes);
     control.map_or(Ok(()), |control| {
         Err(Failure::invalid(format!(
@@ -113,7 +120,6 @@ pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>
         Call::NicInterrupts(call) => forward(&cell, &path, call),
         Call::NicMemory(call) => forward(&cell, &path, call),
         Call::UpgradeStates(call) => forward(&cell, &path, call),
-        // It says why not.
         _ => return Ok(None),
     };
     reply.map(Some)

@@ -95,6 +95,7 @@ pub(super) fn apply(host: &mut Host, call: &ConfigApply) -> Result<control::Plan
         let written = file.map(|(file, text)| Written::beside(&file, &text));
         let written = written.transpose().map_err(Failure::failed)?;
         host.apply(&plan).map_err(failed)?;
+        host.forget_gone(&wanted);
         keep(written)?;
     }
     reach(host, &plan);

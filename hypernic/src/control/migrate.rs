@@ -8,6 +8,7 @@ use control::{
 use serde_json::{Map, Value};
 
 use super::changes::{self, Terms, compare, failed, no_nic, terms};
+use super::far_moves::Cell;
 use crate::config::edit::Edit;
 use crate::config::{NicConfig, SocketSpec};
 use crate::hex;
@@ -42,24 +43,23 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
     let nic = nic.ok_or_else(|| no_nic(host, name))?;
     can_move(nic)?;
     is_free(host, name)?;
-    let works = host.nic_state(name).is_some_and(|nic| nic.connected);
-    if works && call.paused != Some(true) {
-        return Err(held_up(name, &vfio_user::HoldError::InUse.into()));
-    }
     let words = Words {
         capture: None,
         capture_mib: None,
         ..nic.words()
     };
-    if terms.only_check() {
+    let cell = Cell::of(host, nic);
+    let state = match &cell {
+        Some(cell) => cell.save(host, call)?,
+        None => held(host, call)?,
+    };
+    let Some(state) = state else {
         return Ok(MoveSaved {
             nic: words,
             state: None,
             changed: true,
         });
-    }
-    let state = host.hold_nic(name, call.paused == Some(true));
-    let state = state.map_err(|why| held_up(name, &why))?;
+    };
     let one = Move {
         id: id.clone(),
         nic: name.clone(),
@@ -69,13 +69,30 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
         state: Some(state),
     };
     if let Err(why) = noted(host, one) {
-        host.release_nic(name);
+        match cell {
+            Some(cell) => cell.take_back(host, id),
+            None => host.release_nic(name),
+        }
         return Err(why);
     }
     tracing::info!(nic = %name, id, "stands still and is saved for a move");
     changed(host, true);
     let known = host.moves().get(id);
     known.map_or_else(|| Err(unknown(host, id)), |known| saved(known, true))
+}
+
+/// A NIC of this process stands still and is saved. `None`: it was only asked whether it could be.
+fn held(host: &Host, call: &MigrateSave) -> Result<Option<Vec<u8>>, Failure> {
+    let name = &call.nic;
+    let works = host.nic_state(name).is_some_and(|nic| nic.connected);
+    if works && call.paused != Some(true) {
+        return Err(held_up(name, &vfio_user::HoldError::InUse.into()));
+    }
+    if call.check == Some(true) {
+        return Ok(None);
+    }
+    let state = host.hold_nic(name, call.paused == Some(true));
+    state.map(Some).map_err(|why| held_up(name, &why))
 }
 
 /// What was saved of a NIC.
@@ -98,7 +115,9 @@ pub(super) fn load(host: &mut Host, call: &MigrateLoad) -> Result<Changed, Failu
     terms.allow(host)?;
     well_named(id)?;
     let is = host.as_is();
-    if let Some(known) = host.moves().get(id) {
+    // The main process, which forgets nothing that was decided, asks for it anew.
+    let anew = |known: &&Move| call.partly == Some(true) && known.step == MoveStep::Aborted;
+    if let Some(known) = host.moves().get(id).filter(|known| !anew(known)) {
         is_same(known, MoveSide::Destination, &words.name)?;
         let wanted = is.without_nic(&words.name).nic_beside(words);
         let wanted = wanted.map_err(Failure::invalid)?;
@@ -115,7 +134,11 @@ pub(super) fn load(host: &mut Host, call: &MigrateLoad) -> Result<Changed, Failu
     let state = state.ok_or_else(|| {
         Failure::invalid("the call has no state in hexadecimal, as the source has said it")
     })?;
-    host.add_held(&wanted, &state).map_err(failed)?;
+    let cell = Cell::of(host, &wanted);
+    match &cell {
+        Some(cell) => cell.load(host, (id, &wanted), &state)?,
+        None => host.add_held(&wanted, &state).map_err(failed)?,
+    }
     let one = Move {
         id: id.clone(),
         nic: wanted.name.clone(),
@@ -125,7 +148,10 @@ pub(super) fn load(host: &mut Host, call: &MigrateLoad) -> Result<Changed, Failu
         state: Some(state),
     };
     if let Err(why) = noted(host, one) {
-        host.remove_nic(&wanted.name);
+        gone(host, &wanted.name);
+        if let Some(cell) = cell {
+            cell.take_back(host, id);
+        }
         return Err(why);
     }
     tracing::info!(nic = %wanted.name, id, "has come, and stands still until the move is committed");
@@ -143,13 +169,11 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         MoveStep::Committed => return committed_again(host, &one, &terms),
         MoveStep::Prepared => {}
     }
-    let config = match here {
-        true => Some(config_of(host, &one)?),
-        false => None,
-    };
-    let edit = match &config {
-        Some(config) => Edit::AddNic(config),
-        None => Edit::RemoveNic(&one.nic),
+    let config = config_of(host, &one)?;
+    let cell = Cell::of(host, &config);
+    let edit = match here {
+        true => Edit::AddNic(&config),
+        false => Edit::RemoveNic(&one.nic),
     };
     if terms.only_check() {
         terms.write(host, edit)?;
@@ -159,8 +183,10 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         asked_first(call.source_said, "commit")?;
     }
     let written = terms.write(host, edit)?;
-    if let Some(config) = &config {
-        is_there(host, config, &one)?;
+    match &cell {
+        Some(cell) => cell.commit(host, call)?,
+        None if here => is_there(host, &config, &one)?,
+        None => {}
     }
     let done = Move {
         step: MoveStep::Committed,
@@ -168,11 +194,13 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         ..one.clone()
     };
     noted(host, done)?;
-    if here {
-        host.announce(&one.nic);
-        host.release_nic(&one.nic);
-    } else {
-        host.remove_nic(&one.nic);
+    match (here, cell) {
+        (true, None) => {
+            host.announce(&one.nic);
+            host.release_nic(&one.nic);
+        }
+        (true, Some(_)) => {}
+        (false, _) => gone(host, &one.nic),
     }
     tracing::info!(nic = %one.nic, id = %one.id, "{}", match here {
         true => "has come for good",
@@ -213,15 +241,17 @@ pub(super) fn abort(host: &mut Host, call: &MigrateAbort) -> Result<Changed, Fai
         MoveStep::Aborted => return Ok(changed(host, false)),
         MoveStep::Prepared => {}
     }
-    if here {
-        // It may have been lost when the daemon started.
-        if !host.is_held(&one.nic) {
-            let config = config_of(host, &one)?;
-            let state = one.state.clone().unwrap_or_default();
-            host.add_held(&config, &state).map_err(failed)?;
-        }
-    } else {
+    if !here {
         asked_first(call.source_said, "abort")?;
+    }
+    let config = config_of(host, &one)?;
+    let cell = Cell::of(host, &config);
+    if let Some(cell) = &cell {
+        cell.abort(host, &one.id)?;
+    } else if here && !host.is_held(&one.nic) {
+        // It may have been lost when the daemon started.
+        let state = one.state.clone().unwrap_or_default();
+        host.add_held(&config, &state).map_err(failed)?;
     }
     let done = Move {
         step: MoveStep::Aborted,
@@ -229,10 +259,10 @@ pub(super) fn abort(host: &mut Host, call: &MigrateAbort) -> Result<Changed, Fai
         ..one.clone()
     };
     noted(host, done)?;
-    if here {
-        host.release_nic(&one.nic);
-    } else {
-        host.remove_nic(&one.nic);
+    match (here, cell) {
+        (true, None) => host.release_nic(&one.nic),
+        (true, Some(_)) => {}
+        (false, _) => gone(host, &one.nic),
     }
     tracing::info!(nic = %one.nic, id = %one.id, "{}", match here {
         true => "stays, and is served again",
@@ -346,8 +376,6 @@ fn can_move(nic: &NicConfig) -> Result<(), Failure> {
             .into()
     } else if matches!(nic.socket, SocketSpec::Fd(_)) || nic.port.fd().is_some() {
         "is made of a descriptor that was handed over, which has no name elsewhere".into()
-    } else if let Some(cell) = &nic.cell {
-        format!("is in the cell {cell}: give it cell = \"main\" here, then it can")
     } else if quarantine::holds(&nic.name) {
         "is in quarantine: it killed the worker twice, and has no state".into()
     } else {
@@ -422,7 +450,7 @@ fn words_of(one: &Move) -> Result<Words, Failure> {
 }
 
 /// A move's NIC, as it is or is to be here.
-fn config_of(host: &Host, one: &Move) -> Result<NicConfig, Failure> {
+pub(super) fn config_of(host: &Host, one: &Move) -> Result<NicConfig, Failure> {
     let is = host.as_is();
     if let Some(nic) = is.nics.iter().find(|nic| nic.name == one.nic) {
         return Ok(nic.clone());
@@ -439,6 +467,16 @@ fn is_there(host: &mut Host, config: &NicConfig, one: &Move) -> Result<(), Failu
         false => host.add_held(config, state),
     };
     made.map_err(failed)
+}
+
+/// A NIC is here no more, and all processes know that.
+fn gone(host: &mut Host, nic: &str) {
+    host.remove_nic(nic);
+    if host.has_cells()
+        && let Err(error) = host.settle()
+    {
+        tracing::error!("{error}");
+    }
 }
 
 /// Notes how far a move has come.

@@ -118,7 +118,7 @@ impl Host {
         match step {
             Step::RemoveNic(name) => self.may_change(name)?,
             Step::SetNic(nic) => self.may_change(&nic.name)?,
-            Step::AddNic(nic) => self.has_gone(&nic.name).map_or(Ok(()), Err)?,
+            Step::AddNic(nic) => self.has_gone(nic).map_or(Ok(()), Err)?,
             _ => {}
         }
         match step {

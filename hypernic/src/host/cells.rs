@@ -26,6 +26,20 @@ fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'
     config.nics.iter().filter(is)
 }
 
+/// The keeper starts these cells, with this text, and ends all others.
+fn keep_cells(text: &str, cells: &BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    cell_calls::keep(text, cells.keys()).map_err(|source| Error::Os {
+        what: "cannot tell the keeper which cells there are",
+        source,
+    })
+}
+
+fn no_keeper(what: &str) -> Error {
+    Error::Host(format!(
+        "{what}, and a keeper starts cells: start the daemon with keeper = true"
+    ))
+}
+
 impl Host {
     /// Notes a NIC that another process serves.
     ///
@@ -33,10 +47,7 @@ impl Host {
     /// There is nobody to start that process.
     pub(super) fn add_far_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
         if self.head.own_cell().is_none() && keeper::current().is_none() {
-            return Err(Error::Host(format!(
-                "{} is in a cell, and a keeper starts cells: start the daemon with keeper = true",
-                config.name
-            )));
+            return Err(no_keeper(&format!("{} is in a cell", config.name)));
         }
         self.far.nics.insert(config.name.clone(), config.clone());
         Ok(())
@@ -153,6 +164,38 @@ impl Host {
         }
     }
 
+    /// A cell may have done a step of a move that is not noted here.
+    pub(crate) fn match_moves_of(&self, cell: &str) {
+        self.far.unmatched.lock().insert(cell.to_owned());
+    }
+
+    /// Whether that is so, and is about to be asked.
+    pub(crate) fn take_unmatched(&self, cell: &str) -> bool {
+        self.far.unmatched.lock().remove(cell)
+    }
+
+    /// Starts a cell that has no NIC yet, beside the others.
+    ///
+    /// # Errors
+    /// There is nobody to start it.
+    pub(crate) fn start_cell(&self, cell: &str) -> Result<(), Error> {
+        if keeper::current().is_none() {
+            return Err(no_keeper(&format!("{cell} would be a cell")));
+        }
+        let mut cells = self.cells();
+        let own = cells.insert(cell.to_owned(), PathBuf::new());
+        debug_assert!(own.is_none());
+        keep_cells(&self.configuration().to_text(), &cells)
+    }
+
+    /// Ends cells that have no NIC.
+    pub(crate) fn end_unused_cells(&self) {
+        let text = self.configuration().to_text();
+        if let Err(error) = keep_cells(&text, &self.cells()) {
+            tracing::error!("{error}");
+        }
+    }
+
     /// Has all processes be as this host says, after something has changed: its switches meet those of cells, and the main process
     /// starts cells, tells them what they serve, and ends them.
     ///
@@ -180,6 +223,11 @@ impl Host {
             let of_switch = links.remove(name).unwrap_or_default();
             running.set_links(is.own_cell(), &of_switch);
         }
+        for (switch, cell) in std::mem::take(&mut self.far.gone) {
+            if let Some(running) = self.switches.get(&switch) {
+                running.forget_link(&cell);
+            }
+        }
         if is.own_cell().is_some() || keeper::current().is_none() {
             return Ok(());
         }
@@ -189,13 +237,11 @@ impl Host {
         let text = is.to_text();
         let cells = self.cells();
         self.tell_leaving(&text, &cells);
-        cell_calls::keep(&text, cells.keys()).map_err(|source| Error::Os {
-            what: "cannot tell the keeper which cells there are",
-            source,
-        })?;
+        keep_cells(&text, &cells)?;
         let before = self.far.told.replace(is.clone());
         if self.gate.is_some() {
             // They are about to start, or were there before this worker: they are told when they answer.
+            self.far.unmatched.lock().extend(cells.keys().cloned());
             self.far.stale.lock().extend(cells.into_keys());
             return Ok(());
         }

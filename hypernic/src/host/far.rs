@@ -38,6 +38,10 @@ pub(super) struct Far {
     pub(super) told: Option<HostConfig>,
     /// Cells that were not there to be told.
     pub(super) stale: Mutex<BTreeSet<String>>,
+    /// Cells that may have done steps of moves that are not noted here.
+    pub(super) unmatched: Mutex<BTreeSet<String>>,
+    /// NICs that have gone: their switches, and their cells.
+    pub(super) gone: Vec<(String, String)>,
 }
 
 impl Far {

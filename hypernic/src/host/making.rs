@@ -43,13 +43,14 @@ impl Host {
                 tracing::error!(nic = %nic.name, "not served: the worker died twice while serving it");
                 continue;
             }
-            if let Some(gone) = self.has_gone(&nic.name) {
+            if let Some(gone) = self.has_gone(nic) {
                 tracing::error!("{gone}");
                 continue;
             }
             settle(self.add_nic(nic))?;
         }
         self.make_moved();
+        self.forget_gone(config);
         Ok(())
     }
 

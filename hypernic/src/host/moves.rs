@@ -3,7 +3,7 @@
 use control::{MoveSide, MoveStep};
 
 use super::Host;
-use crate::config::NicConfig;
+use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
 use crate::moves::{Move, Moves};
 use crate::nic::HoldRefusal;
@@ -60,6 +60,10 @@ impl Host {
     /// # Errors
     /// It cannot be made, or refuses the state; there is none then.
     pub(crate) fn add_held(&mut self, config: &NicConfig, state: &[u8]) -> Result<(), Error> {
+        if !self.head.is_own(config) {
+            let name = &config.name;
+            return Err(Error::Host(format!("another process serves {name}")));
+        }
         self.make_nic(config, true, Some(state))?;
         self.load_held(&config.name, state).inspect_err(|_| {
             self.remove_nic(&config.name);
@@ -100,24 +104,53 @@ impl Host {
     }
 
     fn forget_moved_if(&mut self, of: impl Fn(&Move) -> bool) {
-        let Self { moves, nics, .. } = self;
-        let kept = |one: &Move| {
-            let nic = nics.get(&one.nic);
-            nic.is_some_and(|attached| !attached.nic.was_used())
+        let Self {
+            moves, nics, far, ..
+        } = self;
+        let kept = |one: &Move| match far.state(&one.nic) {
+            // Its cell has a note of its own.
+            Some(far) => !far.connected,
+            None => {
+                let nic = nics.get(&one.nic);
+                nic.is_some_and(|attached| !attached.nic.was_used())
+            }
         };
         if let Err(why) = moves.forget_states(|one| of(one) && !kept(one)) {
             tracing::error!("moves: {why}");
         }
     }
 
-    /// Whether a NIC that was configured has gone to another host, and is not made.
-    pub(super) fn has_gone(&self, name: &str) -> Option<Error> {
+    /// Whether a NIC that was configured has gone to another host, and is not made. A cell knows that of its own ones.
+    pub(super) fn has_gone(&self, nic: &NicConfig) -> Option<Error> {
+        let name = &nic.name;
+        if self.head.own_cell().is_some() && !self.head.is_own(nic) {
+            return None;
+        }
         let gone = self.moves.of_nic(name).filter(|one| one.is_away())?;
         Some(Error::Host(format!(
             "{name} has moved to another host by the move {}, and is not made here; take it out of the file, or say hypernic nic \
              add if it is to be another one",
             gone.id
         )))
+    }
+
+    /// A cell is told what there is: a NIC that has gone from it and is no longer its own has gone for the main process, too. If there is
+    /// one of that name again, it is another one.
+    pub(crate) fn forget_gone(&mut self, told: &HostConfig) {
+        if self.head.own_cell().is_none() {
+            return;
+        }
+        let is_own = |name: &str| {
+            let mut nics = told.nics.iter();
+            nics.any(|nic| nic.name == name && self.head.is_own(nic))
+        };
+        let away = self.moves.all().iter().filter(|one| one.is_away());
+        let away: Vec<_> = away.map(|one| one.nic.clone()).collect();
+        for nic in away.into_iter().filter(|nic| !is_own(nic)).collect::<Vec<_>>() {
+            if let Err(why) = self.moves.forget_away(&nic) {
+                tracing::error!("moves: {why}");
+            }
+        }
     }
 
     /// How a NIC that is being made is to begin: it stands still, and what it was.
@@ -128,7 +161,8 @@ impl Host {
 
     /// NICs that have come from other hosts, and that no file names.
     pub(super) fn make_moved(&mut self) {
-        let there = |one: &&Move| one.state.is_some() && !self.nics.contains_key(&one.nic);
+        let is_there = |nic: &str| self.nics.contains_key(nic) || self.far_nic(nic).is_some();
+        let there = |one: &&Move| one.state.is_some() && !one.is_away() && !is_there(&one.nic);
         let all: Vec<Move> = self.moves.all().iter().filter(there).cloned().collect();
         for one in all {
             let is_last = |last: &Move| last.id == one.id;

@@ -177,6 +177,16 @@ impl RunningSwitch {
         }
     }
 
+    /// Forgets where stations of another cell are. Those that are there and nowhere else, it knows again at once.
+    pub(super) fn forget_link(&self, cell: &str) {
+        let link = self.links.iter().find(|link| link.config.cell == cell);
+        if let Some(link) = link {
+            self.switch.forget(&link.port.name);
+            self.switch
+                .set_port(&link.port.name, &ports::of_link(&link.config));
+        }
+    }
+
     fn open_link(&self, own: Option<&str>, link: &CellLink) -> Result<RunningPort, Error> {
         let name = format!("{}>{}", own.unwrap_or(MAIN), link.cell);
         let opened = ports::open_link(link, &name);

@@ -23,6 +23,7 @@ mod live;
 mod man;
 mod metrics;
 mod migrate;
+mod migrate_cells;
 mod monitor;
 mod moving;
 mod pf;

@@ -20,13 +20,13 @@ type Nic = Driver<SocketBus>;
 const RDBAL: u64 = 0x2800;
 
 /// Two daemons, whose switches are one network. The first has the NIC that moves.
-struct Pair {
-    labs: [Lab; 2],
+pub(crate) struct Pair {
+    pub(crate) labs: [Lab; 2],
     _wire: TempDir,
 }
 
 impl Pair {
-    fn new(head: &str, nic: &str) -> Self {
+    pub(crate) fn new(head: &str, nic: &str) -> Self {
         let wire = tempfile::tempdir().expect("a folder");
         let labs = [0, 1].map(|host| {
             let port = ["stream:listen=", "stream:"][host];
@@ -46,24 +46,27 @@ impl Pair {
         Self { labs, _wire: wire }
     }
 
-    fn of_e1000(head: &str) -> Self {
-        Self::new(
-            head,
-            "model = \"e1000\"\nmac = \"52:54:00:76:00:01\"\nport = \"switch:lan\"\nguard = { tx-rate = \"5gbit\" }\n",
-        )
+    pub(crate) fn of_e1000(head: &str) -> Self {
+        Self::of_e1000_with(head, "")
     }
 
-    fn socket(&self, name: &str, host: usize) -> PathBuf {
+    /// With more words of the NIC that moves.
+    pub(crate) fn of_e1000_with(head: &str, words: &str) -> Self {
+        let nic = "model = \"e1000\"\nmac = \"52:54:00:76:00:01\"\nport = \"switch:lan\"\nguard = { tx-rate = \"5gbit\" }\n";
+        Self::new(head, &format!("{nic}{words}"))
+    }
+
+    pub(crate) fn socket(&self, name: &str, host: usize) -> PathBuf {
         self.labs[host].dir.path().join(format!("{name}.sock"))
     }
 
-    fn driver(&self, name: &str, host: usize) -> Nic {
+    pub(crate) fn driver(&self, name: &str, host: usize) -> Nic {
         let bus = SocketBus::connect(self.socket(name, host)).expect("a bus");
         Driver::new(bus, Config::linux()).expect("it comes up")
     }
 
     /// `hypernic migrate …` between the two.
-    fn run(&self, words: &str) -> Result<String, String> {
+    pub(crate) fn run(&self, words: &str) -> Result<String, String> {
         let mut words: Vec<_> = words.split(' ').map(str::to_owned).collect();
         let destination = self.labs[1].control().display().to_string();
         words.extend(["--to".to_owned(), destination]);
@@ -83,13 +86,13 @@ impl Pair {
     }
 
     #[track_caller]
-    fn ran(&self, words: &str) -> String {
+    pub(crate) fn ran(&self, words: &str) -> String {
         self.run(words)
             .unwrap_or_else(|why| panic!("{words}: {why}"))
     }
 
     /// Where the switch of a host has seen the NIC that moves.
-    fn seen(&self, host: usize) -> Option<String> {
+    pub(crate) fn seen(&self, host: usize) -> Option<String> {
         let told = self.labs[host].ran("fdb --json");
         let told: Value = serde_json::from_str(&told).expect("JSON");
         let all = told["addresses"].as_array().expect("a list").clone();
@@ -100,7 +103,7 @@ impl Pair {
     }
 
     /// Whether the NIC that moves serves a VMM there.
-    fn lives(&self, host: usize) -> bool {
+    pub(crate) fn lives(&self, host: usize) -> bool {
         let options = ClientOptions {
             timeout: Duration::from_millis(200),
             ..ClientOptions::default()
@@ -109,7 +112,7 @@ impl Pair {
     }
 
     /// How far the move has come, at each end.
-    fn steps(&self) -> [String; 2] {
+    pub(crate) fn steps(&self) -> [String; 2] {
         [0, 1].map(|host| {
             let told = self.labs[host].ran("migrate list --json");
             let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -126,7 +129,7 @@ fn numbered(to: [u8; 6], from: [u8; 6], number: u64) -> Vec<u8> {
     frame
 }
 
-fn send(nic: &mut Nic, to: [u8; 6], numbers: std::ops::Range<u64>) {
+pub(crate) fn send(nic: &mut Nic, to: [u8; 6], numbers: std::ops::Range<u64>) {
     for number in numbers {
         let frame = numbered(to, nic.mac(), number);
         until("room", || {
@@ -142,7 +145,7 @@ fn send(nic: &mut Nic, to: [u8; 6], numbers: std::ops::Range<u64>) {
 
 /// The frames that come next: numbers, and nothing else.
 #[track_caller]
-fn receive(nic: &mut Nic, count: usize) -> Vec<u64> {
+pub(crate) fn receive(nic: &mut Nic, count: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
     until("frames", || {
         for frame in nic.receive().expect("received") {
@@ -157,7 +160,7 @@ fn receive(nic: &mut Nic, count: usize) -> Vec<u64> {
 }
 
 /// Traffic both ways between the NIC that moves and one of the source.
-fn talk(moves: &mut Nic, stays: &mut Nic, numbers: std::ops::Range<u64>) {
+pub(crate) fn talk(moves: &mut Nic, stays: &mut Nic, numbers: std::ops::Range<u64>) {
     for chunk in numbers.clone().step_by(32) {
         let some = chunk..numbers.end.min(chunk + 32);
         send(moves, stays.mac(), some.clone());
@@ -421,9 +424,15 @@ fn step(pair: &Pair, number: usize, saved: &mut Option<control::MoveSaved>) {
     }
 }
 
+const EITHER_OR_BOTH: &[&[usize]] = &[&[0], &[1], &[0, 1]];
+
 /// Breaks a move off behind each call, kills one of the daemons or both, and ends it either way.
-fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
-    for killed in [&[0][..], &[1], &[0, 1]] {
+pub(crate) fn broken_off(
+    hosts: &[&[usize]],
+    make: impl Fn() -> Pair,
+    kill: impl Fn(&mut Lab),
+) {
+    for killed in hosts {
         for (calls, ends) in [
             (1, "commit"),
             (1, "abort"),
@@ -433,7 +442,7 @@ fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
             (4, "commit"),
         ] {
             let what = format!("{calls} calls, {killed:?} killed, {ends}");
-            let mut pair = Pair::of_e1000(head);
+            let mut pair = make();
             let mut client = Client::connect(pair.socket("moves", 0)).expect("a client");
             client.write_u32(0, RDBAL, 0x1234_5000).expect("a register");
             drop(client);
@@ -446,7 +455,7 @@ fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
             }
             // Connected at that moment, without ever giving memory: not yet a VMM that has had it.
             let looks = (calls == 4).then(|| Client::connect(pair.socket("moves", 1)));
-            for host in killed {
+            for host in *killed {
                 kill(&mut pair.labs[*host]);
             }
             drop(looks);
@@ -469,7 +478,7 @@ fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
             let lives = [0, 1].map(|host| pair.lives(host));
             assert_eq!(lives, [there == 0, there == 1], "{what}, at last");
             // Once more before a VMM has come.
-            for host in killed {
+            for host in *killed {
                 kill(&mut pair.labs[*host]);
             }
             let lives = [0, 1].map(|host| pair.lives(host));
@@ -483,10 +492,11 @@ fn broken_off(head: &str, kill: impl Fn(&mut Lab)) {
 
 #[test]
 fn a_move_that_is_broken_off_anywhere_leaves_one_living_nic_and_never_two() {
-    broken_off("", Lab::restart);
+    broken_off(EITHER_OR_BOTH, || Pair::of_e1000(""), Lab::restart);
 }
 
 #[test]
 fn so_does_one_whose_workers_die() {
-    broken_off("keeper = true\n", |lab| lab.kill_worker());
+    let make = || Pair::of_e1000("keeper = true\n");
+    broken_off(EITHER_OR_BOTH, make, |lab| lab.kill_worker());
 }

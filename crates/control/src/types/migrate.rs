@@ -39,6 +39,8 @@ records! {
         check: Option<bool>,
         /// Only if the host has this generation.
         if_generation: Option<u64>,
+        /// Asked of a cell by the main process, which does the rest.
+        partly: Option<bool>,
     }
 
     told
@@ -65,6 +67,8 @@ records! {
         check: Option<bool>,
         /// Only if the host has this generation.
         if_generation: Option<u64>,
+        /// Asked of a cell by the main process, which does the rest.
+        partly: Option<bool>,
     }
 
     asked
@@ -80,6 +84,8 @@ records! {
         persist: Option<bool>,
         /// Only if the host has this generation.
         if_generation: Option<u64>,
+        /// Asked of a cell by the main process, which does the rest.
+        partly: Option<bool>,
     }
 
     asked
@@ -91,6 +97,8 @@ records! {
         source_said: Option<bool>,
         /// Only if the host has this generation.
         if_generation: Option<u64>,
+        /// Asked of a cell by the main process, which does the rest.
+        partly: Option<bool>,
     }
 
     asked

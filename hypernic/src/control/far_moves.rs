@@ -1,0 +1,214 @@
+//! Moves of NICs that cells serve. The cell holds the NIC, so it notes and does each step before the main process does its part: what a
+//! cell has decided stands, and a main process that was killed meanwhile follows it.
+
+use std::path::{Path, PathBuf};
+
+use control::{
+    AskError, Failure, Method, MigrateAbort, MigrateCommit, MigrateList, MigrateLoad, MigrateSave,
+    MoveSide, MoveStep,
+};
+use parking_lot::RwLock;
+
+use super::cells::refused;
+use super::changes::failed;
+use super::migrate;
+use crate::cell_calls::{Patience, ask, ask_for};
+use crate::config::NicConfig;
+use crate::config::cells::control_of;
+use crate::hex;
+use crate::host::Host;
+use crate::moves::Move;
+
+/// The cell of a NIC that moves.
+pub(super) struct Cell {
+    name: String,
+    path: PathBuf,
+}
+
+impl Cell {
+    /// The one that serves a NIC, or is to. `None`: this process.
+    pub fn of(host: &Host, nic: &NicConfig) -> Option<Self> {
+        let head = host.head();
+        let control = head
+            .control
+            .as_ref()
+            .filter(|_| head.own_cell().is_none())?;
+        let name = nic.cell.clone()?;
+        let path = control_of(control, &name);
+        Some(Self { name, path })
+    }
+
+    /// Asks it. One that gave no answer may have done it all the same, and is asked later what it has done.
+    fn ask<M: Method>(&self, host: &Host, call: &M) -> Result<M::Reply, Failure> {
+        ask_for(&self.path, call, Patience::SOME).map_err(|error| {
+            if !matches!(error, AskError::Refused(_)) {
+                host.match_moves_of(&self.name);
+            }
+            refused(&self.name, error)
+        })
+    }
+
+    /// Its NIC stands still and is saved. `None`: it was only asked whether it could be.
+    pub fn save(&self, host: &Host, call: &MigrateSave) -> Result<Option<Vec<u8>>, Failure> {
+        let call = MigrateSave {
+            if_generation: None,
+            partly: Some(true),
+            ..call.clone()
+        };
+        // Of what it tells only the state is its own to say.
+        let told = self.ask(host, &call)?.state;
+        if call.check == Some(true) {
+            return Ok(None);
+        }
+        let state = told.as_deref().and_then(hex::bytes);
+        let nothing = || Failure::failed(format!("the cell {} told no state", self.name));
+        state.map(Some).ok_or_else(nothing)
+    }
+
+    /// A NIC comes to it, and stands still there.
+    pub fn load(
+        &self,
+        host: &mut Host,
+        (id, nic): (&str, &NicConfig),
+        state: &[u8],
+    ) -> Result<(), Failure> {
+        let call = MigrateLoad {
+            id: id.into(),
+            nic: nic.words(),
+            state: Some(hex::of(state)),
+            partly: Some(true),
+            ..MigrateLoad::default()
+        };
+        let is_new = !host.cells().contains_key(&self.name);
+        if is_new {
+            host.start_cell(&self.name).map_err(failed)?;
+        }
+        let patience = if is_new {
+            Patience::MUCH
+        } else {
+            Patience::SOME
+        };
+        if let Err(error) = ask_for(&self.path, &call, patience) {
+            self.take_back(host, id);
+            return Err(refused(&self.name, error));
+        }
+        // From here on it is told of the NIC like all others, and has it already.
+        let before = host.configuration();
+        let added = host.add_nic(nic);
+        added
+            .and_then(|()| host.settle_or_go_back(&before))
+            .map_err(|error| {
+                self.take_back(host, id);
+                failed(error)
+            })
+    }
+
+    /// Nobody was told that the NIC has come.
+    pub fn take_back(&self, host: &mut Host, id: &str) {
+        if let Err(why) = self.abort(host, id) {
+            tracing::warn!(cell = %self.name, id, "the move is taken back when it answers: {why}");
+            host.match_moves_of(&self.name);
+        }
+        host.end_unused_cells();
+    }
+
+    /// Its NIC goes, or is served there from now on.
+    pub fn commit(&self, host: &Host, call: &MigrateCommit) -> Result<(), Failure> {
+        let call = MigrateCommit {
+            if_generation: None,
+            persist: None,
+            partly: Some(true),
+            ..call.clone()
+        };
+        self.ask(host, &call).map(drop)
+    }
+
+    /// Its NIC stays, or does not come.
+    pub fn abort(&self, host: &Host, id: &str) -> Result<(), Failure> {
+        let call = MigrateAbort {
+            id: id.into(),
+            source_said: Some(true),
+            partly: Some(true),
+            ..MigrateAbort::default()
+        };
+        self.ask(host, &call).map(drop)
+    }
+}
+
+/// Has the main process know what a cell has done while nobody could note it here. `false`: that is not known yet.
+pub(crate) fn match_moves(host: &RwLock<Host>, cell: &str, path: &Path) -> bool {
+    let Ok(told) = ask(path, &MigrateList::default()) else {
+        return false;
+    };
+    let mut all = true;
+    for theirs in told.moves {
+        if let Err(why) = follow(&mut host.write(), cell, path, &theirs) {
+            tracing::error!(cell, id = %theirs.id, "what it has done is not noted here: {why}");
+            all = false;
+        }
+    }
+    all
+}
+
+/// One move, as a cell has it. Of NICs of others it says nothing here.
+fn follow(
+    host: &mut Host,
+    cell: &str,
+    path: &Path,
+    theirs: &control::Move,
+) -> Result<(), Failure> {
+    let id = &theirs.id;
+    let of_cell = |nic: &NicConfig| nic.cell.as_deref() == Some(cell);
+    let Some(ours) = host.moves().get(id).cloned() else {
+        return match (theirs.side, theirs.step) {
+            (MoveSide::Source, MoveStep::Prepared)
+                if host.far_nic(&theirs.nic).is_some_and(of_cell) =>
+            {
+                let call = MigrateSave {
+                    id: id.clone(),
+                    nic: theirs.nic.clone(),
+                    paused: Some(true),
+                    ..MigrateSave::default()
+                };
+                migrate::save(host, &call).map(drop)
+            }
+            (MoveSide::Destination, MoveStep::Prepared) => {
+                let it = Cell {
+                    name: cell.into(),
+                    path: path.into(),
+                };
+                it.abort(host, id)
+            }
+            _ => Ok(()),
+        };
+    };
+    if !ours.holds() || !is_there(host, &ours, of_cell) || ours.side != theirs.side {
+        return Ok(());
+    }
+    match theirs.step {
+        MoveStep::Prepared => Ok(()),
+        MoveStep::Committed => {
+            let call = MigrateCommit {
+                id: id.clone(),
+                source_said: Some(true),
+                ..MigrateCommit::default()
+            };
+            migrate::commit(host, &call).map(drop)
+        }
+        MoveStep::Aborted => {
+            let call = MigrateAbort {
+                id: id.clone(),
+                source_said: Some(true),
+                ..MigrateAbort::default()
+            };
+            migrate::abort(host, &call).map(drop)
+        }
+    }
+}
+
+/// Whether a move is about a NIC of this cell.
+fn is_there(host: &Host, ours: &Move, of_cell: impl Fn(&NicConfig) -> bool) -> bool {
+    let config = migrate::config_of(host, ours);
+    config.is_ok_and(|config| of_cell(&config))
+}
+
