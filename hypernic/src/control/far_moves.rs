@@ -151,12 +151,7 @@ pub(crate) fn match_moves(host: &RwLock<Host>, cell: &str, path: &Path) -> bool 
 }
 
 /// One move, as a cell has it. Of NICs of others it says nothing here.
-fn follow(
-    host: &mut Host,
-    cell: &str,
-    path: &Path,
-    theirs: &control::Move,
-) -> Result<(), Failure> {
+fn follow(host: &mut Host, cell: &str, path: &Path, theirs: &control::Move) -> Result<(), Failure> {
     let id = &theirs.id;
     let of_cell = |nic: &NicConfig| nic.cell.as_deref() == Some(cell);
     let Some(ours) = host.moves().get(id).cloned() else {
@@ -211,4 +206,3 @@ fn is_there(host: &Host, ours: &Move, of_cell: impl Fn(&NicConfig) -> bool) -> b
     let config = migrate::config_of(host, ours);
     config.is_ok_and(|config| of_cell(&config))
 }
-

@@ -146,7 +146,11 @@ impl Host {
         };
         let away = self.moves.all().iter().filter(|one| one.is_away());
         let away: Vec<_> = away.map(|one| one.nic.clone()).collect();
-        for nic in away.into_iter().filter(|nic| !is_own(nic)).collect::<Vec<_>>() {
+        for nic in away
+            .into_iter()
+            .filter(|nic| !is_own(nic))
+            .collect::<Vec<_>>()
+        {
             if let Err(why) = self.moves.forget_away(&nic) {
                 tracing::error!("moves: {why}");
             }

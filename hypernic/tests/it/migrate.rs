@@ -427,11 +427,7 @@ fn step(pair: &Pair, number: usize, saved: &mut Option<control::MoveSaved>) {
 const EITHER_OR_BOTH: &[&[usize]] = &[&[0], &[1], &[0, 1]];
 
 /// Breaks a move off behind each call, kills one of the daemons or both, and ends it either way.
-pub(crate) fn broken_off(
-    hosts: &[&[usize]],
-    make: impl Fn() -> Pair,
-    kill: impl Fn(&mut Lab),
-) {
+pub(crate) fn broken_off(hosts: &[&[usize]], make: impl Fn() -> Pair, kill: impl Fn(&mut Lab)) {
     for killed in hosts {
         for (calls, ends) in [
             (1, "commit"),
