@@ -261,6 +261,8 @@ impl SoftwarePf {
             return;
         };
         known.reset();
+        // A state that was to follow has been refused.
+        known.resumes = None;
         self.renew(vf, false);
         let up = !self.in_reset && self.vfs.get(&vf).is_some_and(|vf| vf.down.is_none());
         let active = !up;

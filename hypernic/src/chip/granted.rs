@@ -43,6 +43,14 @@ impl crate::nic::Granted for OfVf {
             runner.resume(self.vf, granted);
         }
     }
+
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(self.runner.upgrade()?.granted(self.vf)?.mac)
+    }
 }
 
 fn seal(granted: Granted) -> Vec<u8> {

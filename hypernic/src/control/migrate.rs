@@ -368,8 +368,8 @@ fn unknown(host: &Host, id: &str) -> Failure {
 fn can_move(nic: &NicConfig) -> Result<(), Failure> {
     let why = if let Some(chip) = nic.of_chip() {
         format!(
-            "is a function of the chip {chip}, which another chip would not know: shut its guest down, or give the guest a \
-             virtio-net over vhost-user"
+            "is a function of the chip {chip}, and is made with a chip and not alone: only a VMM that asks for it takes it along. Shut its \
+             guest down, or give the guest a virtio-net over vhost-user"
         )
     } else if nic.transport == Transport::VhostUser {
         "has a VMM that takes its state along by itself: make the NIC at the destination (hypernic nic add), then migrate the VM"

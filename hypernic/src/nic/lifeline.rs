@@ -97,6 +97,14 @@ pub(crate) trait Granted: Send {
     fn granted(&self) -> Option<Vec<u8>>;
     /// The NIC is about to go on with which another process had granted this.
     fn resume(&self, granted: &[u8]);
+    /// Whether another chip can be asked for it anew, and decides by its own policy: a VMM may bring along what it was then.
+    fn is_asked_for(&self) -> bool {
+        false
+    }
+    /// The address that it was granted. `None`: its chip does not say.
+    fn station(&self) -> Option<[u8; 6]> {
+        None
+    }
 }
 
 impl Committed {

@@ -493,8 +493,8 @@ impl Device for Board {
     }
 
     fn can_move(&self) -> bool {
-        // What a chip has granted is not for a VMM to say.
-        self.granted.is_none()
+        let chip = self.granted.as_ref();
+        chip.is_none_or(|chip| chip.is_asked_for())
     }
 
     fn halt(&mut self) {
@@ -506,7 +506,7 @@ impl Device for Board {
     }
 
     fn save(&mut self) -> Vec<u8> {
-        Board::saved(self)
+        self.saved_for_a_move()
     }
 
     fn load(&mut self, state: &[u8]) -> Result<(), String> {

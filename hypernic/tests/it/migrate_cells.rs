@@ -196,7 +196,7 @@ fn the_switches_of_all_processes_forget_where_a_nic_was() {
 }
 
 #[test]
-fn a_nic_moves_into_a_cell_and_out_of_one() {
+fn a_nic_moves_into_a_cell_that_is_started_for_it() {
     let pair = Pair::of_e1000("keeper = true\n");
     let mut moves = pair.driver("moves", 0);
     let mut stays = pair.driver("stays", 0);
@@ -205,7 +205,29 @@ fn a_nic_moves_into_a_cell_and_out_of_one() {
     send(&mut stays, mac(1), 100..120);
     pair.ran("prepare m1 moves --paused --cell y");
     assert_eq!(pair.ran("abort m1"), "m1: aborted\n");
-    assert_eq!(processes(&pair.labs[1]).len(), 1, "the cell was for it");
+    let is_alone = |pair: &Pair| processes(&pair.labs[1]).len() == 1;
+    assert!(is_alone(&pair), "the cell was for it");
+    // What is no state is refused there, and nothing is left of it.
+    let load = MigrateLoad {
+        id: "m3".into(),
+        nic: control::NicConfig {
+            name: "other".into(),
+            port: "null".into(),
+            cell: Some("z".into()),
+            socket_path: Some(pair.socket("other", 1).display().to_string()),
+            ..control::NicConfig::default()
+        },
+        state: Some("00".into()),
+        ..MigrateLoad::default()
+    };
+    let said = ask(&pair.labs[1].control(), &load).expect_err("no state");
+    let said = said.to_string();
+    assert!(said.contains("cannot go on as what was saved"), "{said}");
+    assert!(!pair.socket("other", 1).exists());
+    let cell = pair.labs[1].dir.path().join("control.sock.cell-z");
+    pair.labs[1].until("its end", || {
+        ask(&cell, &MigrateList::default()).is_err().then_some(())
+    });
     pair.ran("prepare m2 moves --paused --cell y");
     pair.ran("commit m2");
     assert_eq!(cell_of(&pair.labs[1]), "y");
@@ -225,8 +247,9 @@ fn a_nic_moves_into_a_cell_and_out_of_one() {
 #[test]
 fn a_nic_that_has_gone_from_a_cell_stays_away_until_there_is_another_one() {
     let mut pair = in_a_cell();
-    pair.ran("prepare m1 moves");
+    pair.ran("prepare m1 moves --cell main");
     pair.ran("commit m1");
+    assert!(cell_of(&pair.labs[1]).is_null() && pair.lives(1));
     restart(&mut pair.labs[0]);
     assert!(!pair.lives(0));
     let file = pair.labs[0].dir.path().join("host.toml");
@@ -334,6 +357,10 @@ fn the_main_process_follows_what_a_cell_has_done() {
     // By the same name it comes again.
     pair.ran("prepare m3 moves");
     ask(&cells[0], &commit("m3")).expect("it goes");
+    for keeper in [false, true] {
+        kill(&pair.labs[0], "x", keeper);
+        assert!(!pair.lives(0), "the cell knows by itself that it has gone");
+    }
     let why = pair.run("abort m3").expect_err("the cell has decided");
     assert!(why.contains("committed it already"), "{why}");
     follows(&pair, 0, ["committed", "prepared"]);

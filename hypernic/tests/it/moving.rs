@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use crate::common::{LONG, count, mac, until};
 use drivers::e1000::{Config, Driver, TxOpts};
+use drivers::igbvf::Vf;
 use drivers::{Bus, SocketBus};
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
+use pf::Change;
 use tempfile::TempDir;
 use vfio_user::codec::feature::MigrationState;
 use vfio_user::{Client, ClientError};
+use wire::MacAddr;
 
 /// Frames that may be on their way at once.
 const WINDOW: u64 = 64;
@@ -307,23 +310,109 @@ fn a_guest_moves_under_traffic_and_no_frame_comes_twice_or_out_of_order() {
     assert_eq!(numbers, [7]);
 }
 
+/// Two hosts with a chip each, whose first VF moves.
+fn hosts_with_vfs() -> Hosts {
+    Hosts::new(
+        "[[nic]]\nname = \"chip\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = \"SOCKET{}\"\n\
+         port = \"switch:lan\"\n",
+    )
+}
+
+/// A frame of a VLAN, as it is on the wire.
+fn tagged(to: [u8; 6], from: [u8; 6], vlan: u16, number: u64) -> Vec<u8> {
+    let mut frame = numbered(to, from, number);
+    frame.splice(12..12, [0x81, 0, (vlan >> 8) as u8, vlan as u8]);
+    frame
+}
+
+/// The frames that the VF gets of those that are sent to it, untagged and in two VLANs.
+fn heard(vf: &mut Vf<SocketBus>, from: &mut Nic, to: [u8; 6], first: u64) -> Vec<u64> {
+    for frame in [
+        numbered(to, from.mac(), first),
+        tagged(to, from.mac(), 7, first + 1),
+        tagged(to, from.mac(), 9, first + 2),
+        numbered(to, from.mac(), first + 3),
+    ] {
+        send(from, &frame);
+    }
+    all_sent(from);
+    let mut numbers = Vec::new();
+    until("the last", || {
+        for (frame, tag) in vf.receive().expect("received") {
+            let frame = match (tag, frame.get(12..14)) {
+                (None, Some([0x81, 0])) => [&frame[..12], &frame[16..]].concat(),
+                _ => frame,
+            };
+            numbers.extend(number(&frame));
+        }
+        numbers.contains(&(first + 3)).then_some(())
+    });
+    numbers
+}
+
+/// SET_VLAN of the mailbox: it joins.
+const JOIN: u32 = 4 | 1 << 16;
+
 #[test]
-fn a_virtual_function_says_that_it_cannot_move() {
-    let hosts = Hosts::new(
-        "[[nic]]\nname = \"chip\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"SOCKET{}\"\n\
-         port = \"switch:lan\"\n[[nic.vf]]\nindex = 0\nmac = \"52:54:00:76:00:01\"\n",
-    );
-    let mut client = hosts.client(0);
-    let not_there = |answer: Result<MigrationState, ClientError>| {
-        assert!(matches!(
-            answer,
-            Err(ClientError::Refused { errno: 95, .. })
-        ));
-    };
-    not_there(client.migration().map(|_| MigrationState::Running));
-    not_there(client.set_migration_state(MigrationState::Stop));
-    not_there(client.migration_state());
-    client.region_read(0, 8, &mut [0; 4]).expect("it runs");
+fn a_vf_moves_to_one_of_another_chip_which_grants_what_its_policy_allows() {
+    let hosts = hosts_with_vfs();
+    let mut stays = hosts.driver("stays", 0);
+    let mut vf = Vf::new(hosts.bus("moves", 0)).expect("a VF");
+    vf.set_mac(mac(5)).expect("granted");
+    vf.want(&[JOIN, 7]).expect("granted");
+    assert_eq!(heard(&mut vf, &mut stays, mac(5), 0), [0, 1, 3]);
+    let far = hosts.client(1);
+    let mut journey = vf.bus().depart(far).expect("on its way");
+    vf.bus().stop().expect("stopped");
+    vf.bus().carry(&mut journey).expect("carried");
+    let near = vf.bus().arrive(journey).expect("arrived");
+    drop(near);
+    let heard_at_the_far_end = until("the announcement", || {
+        let frames = stays.receive().expect("received");
+        frames
+            .into_iter()
+            .find(|frame| frame[12..14] == [0x80, 0x35])
+    });
+    assert_eq!(heard_at_the_far_end[6..12], mac(5));
+    // Its driver is told nothing, and has what it had.
+    assert_eq!(vf.heard().expect("looked"), None);
+    assert_eq!(heard(&mut vf, &mut stays, mac(5), 10), [10, 11, 13]);
+    let frame = numbered(stays.mac(), mac(5), 20);
+    vf.send(&[&frame]).expect("sent");
+    until("an answer", || take(&mut stays).pop().filter(|n| *n == 20));
+    // It asks for more as before.
+    vf.want(&[JOIN, 9]).expect("granted");
+    assert_eq!(heard(&mut vf, &mut stays, mac(5), 30), [30, 31, 32, 33]);
+}
+
+#[test]
+fn a_vf_that_moves_gets_nothing_that_the_other_chip_forbids() {
+    let hosts = hosts_with_vfs();
+    let mut stays = hosts.driver("stays", 0);
+    let mut vf = Vf::new(hosts.bus("moves", 0)).expect("a VF");
+    vf.set_mac(mac(5)).expect("granted");
+    // There the operator has given it an address.
+    let changes = [Change::Mac(MacAddr(mac(6)))];
+    hosts.hosts[1].set_vf_all("chipvf0", &changes).expect("set");
+    let far = hosts.client(1);
+    let mut journey = vf.bus().depart(far).expect("on its way");
+    vf.bus().stop().expect("stopped");
+    vf.bus().carry(&mut journey).expect("carried");
+    drop(vf.bus().arrive(journey).expect("arrived"));
+    // What it sends from the address that it had is spoofed here.
+    let frame = numbered(stays.mac(), mac(5), 1);
+    vf.send(&[&frame]).expect("sent");
+    until("a refusal", || {
+        (count(
+            &hosts.hosts[1],
+            "switch-port",
+            "chip/chipvf0",
+            "drop_spoofed",
+        ) > 0)
+            .then_some(())
+    });
+    let numbers = take(&mut stays);
+    assert!(numbers.is_empty(), "{numbers:?}");
 }
 
 /// The lines of a NIC of this model.

@@ -3,11 +3,30 @@
 //! The bus takes mastering away from it, which every model obeys under its own locks: when that is done the last copy into guest memory is
 //! over, and no other begins. What others tell it meanwhile is kept until it goes on.
 
-use model::PciState;
+use model::{PciState, StateError};
+use serde::{Deserialize, Serialize};
+use snapshot::{Kind, State};
 
 use super::Board;
 use super::moves::Moves;
 use crate::nic::rarp;
+
+/// Most messages of a mailbox that are on their way to the PF, and one more.
+const ANSWERS: usize = 4;
+
+/// A VF on its way to another chip.
+#[derive(Serialize, Deserialize)]
+struct MovedVf {
+    /// What its driver has asked its PF for and was granted.
+    asked: Option<Vec<u8>>,
+    /// The state of its model.
+    model: Vec<u8>,
+}
+
+impl State for MovedVf {
+    const KIND: Kind = Kind::new("moved-vf");
+    const VERSION: u32 = 1;
+}
 
 impl Board {
     /// A VMM has it or not. While it stands still nobody is there for what comes.
@@ -30,8 +49,37 @@ impl Board {
         self.control.pci(&self.engine.env, still);
     }
 
+    /// Its state, and of a VF what its driver has asked for.
+    pub(super) fn saved_for_a_move(&self) -> Vec<u8> {
+        if self.granted.is_none() {
+            return self.saved();
+        }
+        let mut asked = self.granted();
+        let mut model = self.saved();
+        // Its PF may answer just now what the driver asked before it stopped. That is soon over, since no more is asked.
+        for _ in 0..ANSWERS {
+            let now = self.granted();
+            if now == asked {
+                break;
+            }
+            asked = now;
+            model = self.saved();
+        }
+        snapshot::seal(&MovedVf { asked, model })
+    }
+
+    /// Becomes that. What a VF's driver had asked for is asked of this chip, which grants what its policy allows.
+    fn become_moved(&mut self, state: &[u8]) -> Result<(), StateError> {
+        if self.granted.is_none() {
+            return self.become_saved(state);
+        }
+        let MovedVf { asked, model } = snapshot::open(MovedVf::KIND, state)?.decode()?;
+        self.regrant(asked.as_deref());
+        self.become_saved(&model)
+    }
+
     pub(super) fn load_for_a_move(&mut self, state: &[u8]) -> Result<(), String> {
-        let loaded = self.become_saved(state);
+        let loaded = self.become_moved(state);
         loaded.map_err(|error| error.to_string())?;
         let env = &self.engine.env;
         // It may have been saved as one that masters the bus.
@@ -78,7 +126,9 @@ impl Board {
 
     /// Tells the wire where its guest is now. Whether somebody took it.
     pub(super) fn announce(&mut self) -> bool {
-        let mac = self.control.station().unwrap_or(self.moves.mac);
+        let of_vf = self.granted.as_ref().and_then(|chip| chip.station());
+        let mac = self.control.station().or(of_vf);
+        let mac = mac.unwrap_or(self.moves.mac);
         let taken = rarp::announce(&*self.engine.out, mac);
         match taken {
             true => self.moves.announced += 1,
