@@ -354,6 +354,25 @@ fn heard(vf: &mut Vf<SocketBus>, from: &mut Nic, to: [u8; 6], first: u64) -> Vec
 const JOIN: u32 = 4 | 1 << 16;
 
 #[test]
+fn a_vf_whose_pf_a_guest_drives_says_that_it_cannot_move() {
+    let hosts = Hosts::new(
+        "[[nic]]\nname = \"chip\"\nmodel = \"82576\"\nvfs = 1\npf = \"guest\"\nsocket-path = \"SOCKETpf\"\n\
+         vf-socket-path = \"SOCKET{}\"\nport = \"switch:lan\"\n",
+    );
+    let mut client = hosts.client(0);
+    let not_there = |answer: Result<MigrationState, ClientError>| {
+        assert!(matches!(
+            answer,
+            Err(ClientError::Refused { errno: 95, .. })
+        ));
+    };
+    not_there(client.migration().map(|_| MigrationState::Running));
+    not_there(client.set_migration_state(MigrationState::Stop));
+    not_there(client.migration_state());
+    client.region_read(0, 8, &mut [0; 4]).expect("it runs");
+}
+
+#[test]
 fn a_vf_moves_to_one_of_another_chip_which_grants_what_its_policy_allows() {
     let hosts = hosts_with_vfs();
     let mut stays = hosts.driver("stays", 0);
