@@ -281,18 +281,25 @@ mod tests {
                 "[[nic]]\nname = \"{nic}\"\nsocket-path = \"/run/{nic}\"\nport = \"switch:lan\"\ncell = \"{cell}\"\n"
             );
         }
+        text += "[[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"/run/{}\"\nport = \"switch:lan\"\n\
+                 cell = \"x\"\n";
         let config = HostConfig::parse("host.toml".as_ref(), &text).expect("good");
         let mut host = Host::start(&HostConfig::default()).expect("a host");
         host.add_switch(&config.switches[0]).expect("a switch");
         for nic in config.nics.iter().filter(|nic| nic.cell.is_some()) {
             host.far.nics.insert(nic.name.clone(), nic.clone());
         }
+        host.add_chip(&config.chips[0]).expect("noted");
         for (name, own) in [
             ("a", true),
             ("lan/a", true),
             ("a/stream:/run/s", true),
             ("lan/x>y", true),
             ("lan/x>main", true),
+            ("p", true),
+            ("p/wire", true),
+            ("p/pvf0", true),
+            ("lan/p", true),
             ("b", false),
             ("m", false),
             ("lan/b", false),
@@ -304,6 +311,12 @@ mod tests {
         ] {
             assert_eq!(host.counts_in("x", name), own, "{name}");
         }
+        for name in ["p", "p/wire", "lan/p"] {
+            assert!(!host.counts_in("y", name), "{name}");
+        }
+        assert!(!host.remove_chip("p"), "it has a function");
+        host.far.nics.remove("pvf0");
+        assert!(host.remove_chip("p") && !host.counts_in("x", "p"));
         assert!(!host.counts_in("x", &format!("a/{}", "p".repeat(1000))));
         // However many counters it makes up.
         let losses = (0..100_000).map(|n| (("port", format!("a/{n}"), "drop"), n));

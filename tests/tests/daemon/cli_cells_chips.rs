@@ -1,11 +1,13 @@
 //! Chips with virtual functions in processes of their own.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
+use drivers::igbpf;
 use drivers::igbvf::Vf;
-use hypernic_tests::binary;
+use hypernic_tests::{Ends, binary};
 use rustix::process::{Signal, kill_process, test_kill_process};
 
 use crate::cli_cells::{at, cells, comes_again, counter, lab};
@@ -42,6 +44,9 @@ fn log(lab: &Lab) -> String {
 fn talk(lab: &mut Lab, nics: &mut [Box<dyn Nic>; 2]) {
     talking(nics, false, (lab, log), |_| {});
 }
+
+/// A NIC in a cell of its own.
+const OTHER: &str = "[[nic]]\nname = \"o\"\nmodel = \"82576\"\nsocket-path = \"@/o\"\nport = \"switch:lan\"\ncell = \"y\"\n";
 
 /// The control socket of a cell itself, which is asked.
 fn ask_cell(lab: &Lab, cell: &str, words: &str) -> (bool, String) {
@@ -105,16 +110,52 @@ fn a_chip_in_a_cell_goes_on_whichever_process_is_killed() {
     assert!(lab.daemon.stop().unwrap().success());
 }
 
-/// A frame that another station than the sender would have sent.
-fn spoofed(to: [u8; 6], n: u8) -> Vec<u8> {
-    let mut frame = [&to[..], &[2, 0, 0, 0, 8, n], &[0x88, 0xb7]].concat();
-    frame.resize(60, n);
-    frame
+#[test]
+fn a_chip_in_a_cell_whose_pf_a_guest_has_goes_on() {
+    let guests = words("x", "").replace(
+        "cell = \"x\"\n[[nic.vf]]\nindex = 0\nmac = \"02:00:00:00:07:01\"\n[[nic.vf]]\nindex = 1\nmac = \"02:00:00:00:07:02\"\n",
+        "cell = \"x\"\npf = \"guest\"\nsocket-path = \"@/pf\"\n",
+    );
+    let mut lab = lab(&guests, 1);
+    assert!(
+        lab.ran("cell list").contains(" 3 "),
+        "all functions are there"
+    );
+    let bus = SocketBus::connect(lab.at("pf")).unwrap();
+    let mut pf = igbpf::Pf::new(bus, [2, 0, 0, 0, 7, 0], &MACS).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serves = scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                pf.serve().expect("it is there");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let ends = Ends(&stop);
+        let mut across = [igb(&lab.at("m"), false), vf(&lab, 0)];
+        talk(&mut lab, &mut across);
+        talking(&mut across, true, (&mut lab, log), |lab| {
+            let before = cells(lab)["x"];
+            kill_process(before, Signal::KILL).unwrap();
+            comes_again(lab, "x", before);
+        });
+        let said = lab.refused("vf set pvf0 trust on");
+        assert!(said.contains("a guest controls it"), "{said}");
+        lab.refused("vf revive pvf0");
+        lab.refused("vf reset p");
+        let log = lab.daemon.log();
+        assert!(!log.contains("VMM disconnected"), "{log}");
+        drop((across, ends));
+        serves.join().expect("its guest is content");
+    });
+    assert!(lab.daemon.stop().unwrap().success());
 }
 
-/// Whether frames of other stations come from a VF to another NIC.
-fn may_spoof(from: &mut dyn Nic, to: &mut dyn Nic) -> bool {
-    let frames: Vec<_> = (1..=8).map(|n| spoofed(to.mac(), n)).collect();
+/// Whether frames from a station come from one NIC to another.
+fn comes_from(station: [u8; 6], from: &mut dyn Nic, to: &mut dyn Nic) -> bool {
+    let mut frame = [&to.mac()[..], &station, &[0x88, 0xb7]].concat();
+    frame.resize(60, station[5]);
+    let frames = vec![frame; 8];
     to.receive();
     assert_eq!(from.send(&frames), frames.len());
     let until = Instant::now() + Duration::from_millis(500);
@@ -129,8 +170,9 @@ fn may_spoof(from: &mut dyn Nic, to: &mut dyn Nic) -> bool {
 
 #[test]
 fn a_chip_in_a_cell_is_ruled_and_looked_at_from_the_main_process() {
-    let other = "[[nic]]\nname = \"o\"\nmodel = \"82576\"\nsocket-path = \"@/o\"\nport = \"switch:lan\"\ncell = \"y\"\n";
-    let mut lab = lab(&words("x", other), 2);
+    let mut lab = lab(&words("x", OTHER), 2);
+    let station = [2, 0, 0, 0, 8, 1];
+    let may_spoof = |from: &mut dyn Nic, to: &mut dyn Nic| comes_from(station, from, to);
     let (mut m, mut o) = (igb(&lab.at("m"), false), igb(&lab.at("o"), false));
     let (mut v0, v1) = (vf(&lab, 0), vf(&lab, 1));
     let mut across = [v1, o];
@@ -160,6 +202,16 @@ fn a_chip_in_a_cell_is_ruled_and_looked_at_from_the_main_process() {
     assert!(lab.ran("vf show pvf0").contains("02:00:00:00:07:01"));
     let (well, said) = ask_cell(&lab, "x", "vf set pvf0 trust on");
     assert!(!well && said.contains("this is the cell x"), "{said}");
+    let x = cells(&lab)["x"];
+    kill_process(x, Signal::STOP).unwrap();
+    assert!(lab.refused("vf set pvf0 trust on").contains("the cell x"));
+    assert!(!lab.everything().contains("trust"));
+    kill_process(x, Signal::CONT).unwrap();
+    lab.until("what was before", || {
+        let (well, told) = lab.run("vf show pvf0 --json");
+        well && told.contains("\"trust\":false")
+    });
+    assert!(!may_spoof(&mut *v0, &mut *m));
 
     // It is shown as if it were here.
     let all = lab.ran("vf show");
@@ -191,6 +243,26 @@ fn a_chip_in_a_cell_is_ruled_and_looked_at_from_the_main_process() {
     }
     assert!(lab.refused("vf leave q").contains('q'));
     lab.ran("vf reset p");
+    lab.ran("vf set pvf1 mac 02:00:00:00:07:09");
+    assert!(lab.ran("vf show pvf1").contains("02:00:00:00:07:09"));
+    assert!(lab.everything().contains("02:00:00:00:07:09"));
+    assert!(lab.daemon.stop().unwrap().success());
+}
+
+#[test]
+fn addresses_of_vfs_in_the_main_process_are_locked_in_cells_too() {
+    let mut lab = lab(&words("main", OTHER), 1);
+    let (mut m, mut o) = (igb(&lab.at("m"), false), igb(&lab.at("o"), false));
+    assert!(!comes_from(MACS[0], &mut *o, &mut *m));
+    lab.ran("vf set pvf0 trust on");
+    assert!(comes_from(MACS[0], &mut *o, &mut *m));
+    lab.ran("vf set pvf0 trust off");
+    assert!(!comes_from(MACS[0], &mut *o, &mut *m));
+    // Its cell knows of that, and is told more.
+    lab.ran(&at(
+        &lab,
+        "nic add n --port switch:lan --socket-path @/n --cell y",
+    ));
     assert!(lab.daemon.stop().unwrap().success());
 }
 
@@ -225,6 +297,16 @@ fn chips_come_to_cells_and_go_and_cells_with_them() {
     assert!(lab.at("q0").exists() && lab.at("wire").exists());
     let (well, told) = ask_cell(&lab, "w", "metrics");
     assert!(well && told.contains("q/stream"), "{told}");
+    for cell in ["main", "w"] {
+        let dump = lab.everything().replace("control = ", "#");
+        let cell = format!("cell = \"{cell}\"");
+        let other = dump
+            .replace("cell = \"w\"", &cell)
+            .replace("cell = \"main\"", &cell);
+        let file = lab.write("next.toml", &other);
+        lab.ran(&format!("config apply {file} --disconnect"));
+        assert!(lab.at("q0").exists() && lab.at("wire").exists(), "{cell}");
+    }
     // What the cell cannot do has not been done.
     let said = lab.refused(&at(
         &lab,
