@@ -145,7 +145,11 @@ impl HostConfig {
         }
         // Cells have keepers, and somebody has to start them.
         self.keeper = true;
-        self.private_apart()
+        match rule {
+            Rule::Holds => self.private_apart(),
+            // It was let in before, and its VMMs go on.
+            Rule::HeldBefore => Ok(()),
+        }
     }
 
     /// Gives each chip its cell.
@@ -538,6 +542,13 @@ mod tests {
         assert_eq!(goes_on.chips, before.chips, "and so it stays");
         let goes_on = HostConfig::parse_running("h.toml".as_ref(), &host.to_text());
         assert_eq!(goes_on.expect("good").chips, host.chips);
+        // Nor does it end because that program let in what this one does not.
+        let mixed = format!(
+            "{text}{}",
+            nic("z", "cell = \"x\"\nguard = { private = true }")
+        );
+        HostConfig::parse("h.toml".as_ref(), &mixed).expect_err("chips are in the main one");
+        HostConfig::parse_running("h.toml".as_ref(), &mixed).expect("it goes on");
     }
 
     #[test]
