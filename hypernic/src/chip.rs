@@ -62,7 +62,7 @@ impl Pf {
 }
 
 /// The refusal of what an operator wants of VFs whose PF is a guest's.
-fn not_ours() -> String {
+pub(crate) fn not_ours() -> String {
     "a guest controls it (pf = \"guest\"), and only that guest's driver can change this; ask that \
      guest, or leave out pf"
         .into()

@@ -21,6 +21,7 @@ use registry::{MODELS, Models};
 
 pub use self::access::{Access, Peer};
 pub use self::cells::CellLink;
+use self::cells::Rule;
 pub use self::plan::{Plan, Step};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
@@ -69,16 +70,28 @@ impl HostConfig {
         Self::parse_with(MODELS, file, text)
     }
 
+    /// The same of a host that runs. What it has stays where it is.
+    ///
+    /// # Errors
+    /// As [`HostConfig::load`].
+    pub(crate) fn parse_running(file: &Path, text: &str) -> Result<Self, Error> {
+        Self::parse_by(MODELS, file, text, Rule::HeldBefore)
+    }
+
     /// The same with the models of another table.
     ///
     /// # Errors
     /// As [`HostConfig::load`].
     pub fn parse_with(models: Models, file: &Path, text: &str) -> Result<Self, Error> {
+        Self::parse_by(models, file, text, Rule::Holds)
+    }
+
+    fn parse_by(models: Models, file: &Path, text: &str, rule: Rule) -> Result<Self, Error> {
         let raw: Result<RawHost, Fault> = toml::from_str(text).map_err(|error| {
             let message = error.message().trim_end().replace('\n', "; ");
             Fault(error.span().map(|span| span.start), message)
         });
-        raw.and_then(|raw| raw.check(models))
+        raw.and_then(|raw| raw.check(models, rule))
             .map_err(|Fault(at, message)| {
                 let message = printable(&message);
                 let before = &text[..at.unwrap_or(0).min(text.len())];

@@ -210,7 +210,7 @@ impl Host {
     /// # Errors
     /// A port that cannot be had, with its cure.
     pub fn add_chip(&mut self, config: &ChipConfig) -> Result<(), Error> {
-        if self.head.own_cell().is_some() {
+        if !self.head.is_own_chip(config) {
             self.far.chips.insert(config.name.clone(), config.clone());
             return Ok(());
         }
@@ -561,12 +561,8 @@ impl Host {
     /// Closes a chip. `false`, and nothing happens, when there is none of that name or it still has
     /// virtual functions.
     pub fn remove_chip(&mut self, name: &str) -> bool {
-        let used = |nic: &Attached| {
-            let config = &nic.config;
-            config.vf.as_ref().is_some_and(|vf| vf.chip == name)
-                || config.rules.as_deref() == Some(name)
-        };
-        if self.nics.values().any(used) {
+        let is_of = |nic: &NicConfig| nic.of_chip().is_some_and(|chip| chip == name);
+        if self.nic_configs().any(is_of) {
             return false;
         }
         if self.far.chips.remove(name).is_some() {

@@ -133,7 +133,7 @@ pub fn arrive(config: &mut HostConfig) -> AllLeft {
         .file
         .clone()
         .unwrap_or_else(|| "the host that ran".into());
-    match HostConfig::parse(&file, &text) {
+    match HostConfig::parse_running(&file, &text) {
         Ok(was) => {
             *config = HostConfig {
                 file: config.file.take(),

@@ -100,6 +100,9 @@ struct Add {
     /// Whose the VFs are; each its own by default.
     #[arg(long)]
     tenant: Option<String>,
+    /// The process that has it and all its functions: one of its own by that name, or main.
+    #[arg(long, value_name = "NAME")]
+    cell: Option<String>,
     /// guest, adaptive or fixed:N.
     #[arg(long)]
     moderation: Option<String>,
@@ -138,6 +141,7 @@ impl Add {
             port_rate: self.port_rate,
             vf: (!vf.is_empty()).then_some(vf),
             tenant: self.tenant,
+            cell: self.cell,
             moderation: self.moderation,
             busy_poll_us: self.busy_poll_us,
             doorbell: self.doorbell,
@@ -269,6 +273,9 @@ fn table(chips: &Chips) -> String {
         );
         if let Some(rate) = config.port_rate {
             let _ = write!(text, ", {rate} Mbit/s");
+        }
+        if let Some(cell) = &config.cell {
+            let _ = write!(text, ", in the cell {cell}");
         }
         if config.pf.is_some() {
             text += ", its physical function is a guest's";

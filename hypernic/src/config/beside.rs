@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::cells::Rule;
 use super::check::SoFar;
 use super::raw::{Fault, RawNic, RawSwitch};
 use super::types::{HostConfig, NicConfig, Profile, SwitchConfig};
@@ -35,7 +36,7 @@ impl HostConfig {
         let mut so_far = SoFar::of(self);
         let added = so_far.add_nic(raw, model, MODELS);
         let applied = added.and_then(|()| profile.apply(&mut so_far.host, &locks));
-        let applied = applied.and_then(|()| so_far.host.share_out());
+        let applied = applied.and_then(|()| so_far.host.share_out(Rule::Holds));
         applied.map_err(|Fault(_, message)| message)?;
         so_far.host.nics.pop().ok_or_else(nothing)
     }
@@ -52,6 +53,7 @@ impl HostConfig {
         let mut so_far = SoFar::of(self.clone());
         let added = so_far.add_nic(raw, model, MODELS);
         let applied = added.and_then(|()| self.apply_profile(&mut so_far.host));
+        let applied = applied.and_then(|()| so_far.host.share_out(Rule::Holds));
         applied.map_err(|Fault(_, message)| message)?;
         Ok(so_far.host)
     }

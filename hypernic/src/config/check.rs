@@ -10,7 +10,7 @@ use registry::{Model, Models};
 use toml::Spanned;
 
 use super::access::Access;
-use super::cells::{MAIN, named};
+use super::cells::{Rule, named};
 use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, revision, tenant,
@@ -64,7 +64,7 @@ fn socket_access(
 }
 
 impl RawHost {
-    pub(super) fn check(self, models: Models) -> Result<HostConfig, Fault> {
+    pub(super) fn check(self, models: Models, rule: Rule) -> Result<HostConfig, Fault> {
         let chosen = |raw: &RawNic| match &raw.model {
             None => Ok(models.default_model()),
             Some(word) => models
@@ -131,7 +131,7 @@ impl RawHost {
         }
         let locks = |nic: &str| locks.get(nic).copied().flatten();
         self.profile.apply(&mut so_far.host, &locks)?;
-        so_far.host.share_out()?;
+        so_far.host.share_out(rule)?;
         Ok(so_far.host)
     }
 }
@@ -250,10 +250,6 @@ impl SoFar {
         let transport = transport(&raw, model, models)?;
         let mut rules = None;
         if model.vfs.is_some() && raw.vf_word().is_some() {
-            if let Some(word) = raw.cell.as_ref().filter(|word| word.get_ref() != MAIN) {
-                let why = "the functions of a chip are in the main cell: leave cell out";
-                return Err(Fault::at(word, why.into()));
-            }
             let host = &mut self.host;
             let pf = expand(&raw, model, host, &mut self.nics, &mut self.taken)?;
             if pf == PfOwner::Daemon {

@@ -116,6 +116,8 @@ pub(super) struct RawNic {
 pub(super) struct RawVf {
     pub(super) index: Spanned<u32>,
     pub(super) tenant: Option<Spanned<String>>,
+    /// No other than its chip's.
+    pub(super) cell: Option<Spanned<String>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,
     pub(super) capture: Option<PathBuf>,
     pub(super) mac: Option<Spanned<NicMac>>,

@@ -219,7 +219,7 @@ const NIC: &[Word] = &[
     word(
         "cell",
         r#""tenant-a""#,
-        r#"the process that serves it: one of its own by that name, or `"main"` ([cells](cells.md)); needs `control`"#,
+        r#"the process that serves it: one of its own by that name, or `"main"` ([cells](cells.md)); needs `control`. A chip's functions are where it is"#,
         "as `cells` says",
     ),
     word(

@@ -112,10 +112,11 @@ fn every_word_of_the_file_has_a_row_and_no_row_has_another() {
         raw::names::<raw::RawVf>(),
     ];
     for (part, names) in PARTS.iter().zip(parts) {
-        // Those with a table of their own, and one that the next release no longer accepts.
-        let known = names
-            .iter()
-            .filter(|name| !["switch", "nic", "vf", "portions"].contains(&name.as_str()));
+        // Those with a table of their own, one that the next release no longer accepts, and one that is a VF's chip's.
+        let is_of_chip = |name: &str| part.title == "In a `[[nic.vf]]`" && name == "cell";
+        let known = names.iter().filter(|name| {
+            !["switch", "nic", "vf", "portions"].contains(&name.as_str()) && !is_of_chip(name)
+        });
         let mut known: Vec<_> = known.map(String::as_str).collect();
         let mut rows: Vec<_> = part.words.iter().map(|word| word.name).collect();
         known.sort_unstable();

@@ -9,6 +9,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 use wire::MacAddr;
 
+use super::cells::MAIN;
 use super::types::{
     CellsOf, ChipConfig, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, NicConfig, PfOwner,
     Profile, SocketSpec,
@@ -136,12 +137,17 @@ impl HostConfig {
         let vfs: Vec<_> = self.vfs_of(&chip.name).collect();
         let pf = self.nics.iter().find(own);
         let mut words = pf.map_or_else(Table::new, NicConfig::table);
-        // It is on no switch but the chip's.
+        // It is on no switch but the chip's, and in no cell but that one's.
         words.remove("mac-lock");
+        words.remove("cell");
         let mut set = |key: &str, value: Value| words.insert(key.into(), value);
         set("name", chip.name.clone().into());
         set("port", chip.port.to_string().into());
         set("vfs", i64::from(chip.vfs).into());
+        let cell = chip.cell.clone().or(chip.stays.then(|| MAIN.to_owned()));
+        if let Some(cell) = cell {
+            set("cell", cell.into());
+        }
         if chip.pf == PfOwner::Guest {
             set("pf", "guest".into());
         }

@@ -216,7 +216,7 @@ pub struct NicConfig {
     pub name: String,
     /// Whose it is: NICs of one tenant share what a process has only so much of.
     pub tenant: String,
-    /// The process that serves it, if that is not the main one.
+    /// The process that serves it, if that is not the main one. A function of a chip is where its chip is.
     pub cell: Option<String>,
     /// It is in the main one by its own word.
     pub stays: bool,
@@ -324,6 +324,10 @@ pub enum PfOwner {
 pub struct ChipConfig {
     /// Its name. VF 3 of `p0` is `p0vf3`.
     pub name: String,
+    /// The process that has it and all its functions, if that is not the main one.
+    pub cell: Option<String>,
+    /// It is in the main one by its own word.
+    pub stays: bool,
     /// Where its wire leads.
     pub port: PortSpec,
     /// VFs there are.

@@ -8,6 +8,7 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
+use super::cells::named;
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, revision, tenant};
 use super::types::{
     Cable, ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio,
@@ -201,6 +202,23 @@ fn by_number(raw: &RawNic, count: u32) -> Result<Vec<Option<&RawVf>>, Fault> {
     Ok(said)
 }
 
+/// A VF is where its chip is.
+fn is_with_its_chip(vf: &RawVf, chip: &RawNic) -> Result<(), Fault> {
+    let said = |word: &Option<Spanned<String>>| word.as_ref().map(|word| word.get_ref().clone());
+    let Some(word) = vf
+        .cell
+        .as_ref()
+        .filter(|_| said(&vf.cell) != said(&chip.cell))
+    else {
+        return Ok(());
+    };
+    let message = format!(
+        "VF {} is in the cell of its chip, as all its functions are: say cell = \"…\" beside vfs, and leave it out here",
+        vf.index.get_ref()
+    );
+    Err(Fault::at(word, message))
+}
+
 /// One `[[nic]]` with VFs as a chip and its NICs, without the PF. Returns the owner of the PF.
 pub(super) fn expand(
     raw: &RawNic,
@@ -234,6 +252,10 @@ pub(super) fn expand(
     let capture_mib = capture_mib(raw.capture_mib.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
     let said = by_number(raw, count)?;
+    let cell = named(raw.cell.as_ref())?;
+    said.iter()
+        .flatten()
+        .try_for_each(|vf| is_with_its_chip(vf, raw))?;
     // The software PF, which will apply the policies, finds those that contradict each other.
     let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
@@ -295,6 +317,8 @@ pub(super) fn expand(
     }
     host.chips.push(ChipConfig {
         name,
+        cell,
+        stays: false,
         port: raw.port.get_ref().clone(),
         vfs: count,
         pf,

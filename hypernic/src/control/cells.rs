@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use control::{
-    Addresses, AskError, Call, CellInfo, Cells, Explain, Failure, Method, MetricsGet,
+    Addresses, AskError, Call, CellInfo, Cells, Done, Explain, Failure, Method, MetricsGet,
     NicInterrupts, NicMemory, Reasons, Regions, Section, StatusGet, SwitchAddresses, UpgradeBegin,
-    Vectors,
+    Vectors, VfLeave, VfReset, VfRevive, VfShow, Vfs,
 };
 use parking_lot::RwLock;
 use serde::Serialize;
 
+use super::changes::Terms;
 use super::told::told;
 use crate::cell_calls::ask;
-use crate::config::NicConfig;
 use crate::config::cells::MAIN;
 use crate::host::Host;
 
@@ -27,6 +27,9 @@ fn nic_of(call: &Call) -> Option<&str> {
         Call::NicTrace(call) => Some(&call.name),
         Call::NicInterrupts(call) => call.name.as_deref(),
         Call::NicMemory(call) => call.name.as_deref(),
+        Call::VfShow(call) => call.nic.as_deref(),
+        Call::VfRevive(call) => Some(&call.nic),
+        Call::VfLeave(call) => Some(&call.nic),
         Call::UpgradeStates(call) => Some(&call.nic),
         _ => None,
     }
@@ -46,16 +49,24 @@ where
     told(ask(path, call).map_err(|error| refused(cell, error))?)
 }
 
-/// The cell that serves a NIC, and where it answers.
-fn place(host: &Host, nic: &NicConfig) -> Option<(String, PathBuf)> {
-    let cell = nic.cell.clone()?;
+/// A cell, and where it answers.
+fn place(host: &Host, cell: Option<&String>) -> Option<(String, PathBuf)> {
+    let cell = cell?.clone();
     let path = host.cells().remove(&cell)?;
     Some((cell, path))
 }
 
+/// The cell that serves what a call is about, if that is a NIC or a chip.
+fn cell_of<'a>(host: &'a Host, call: &Call) -> Option<&'a String> {
+    if let Call::VfReset(call) = call {
+        return host.far_chip(&call.chip)?.cell.as_ref();
+    }
+    host.far_nic(nic_of(call)?)?.cell.as_ref()
+}
+
 /// For what is asked of a cell itself: where.
 pub(super) fn elsewhere(host: &Host, nic: &str) -> Option<Failure> {
-    let (cell, path) = place(host, host.far_nic(nic)?)?;
+    let (cell, path) = place(host, host.far_nic(nic)?.cell.as_ref())?;
     Some(Failure::invalid(format!(
         "{nic} is served by the cell {cell}: ask that one, with --control {}",
         path.display()
@@ -93,6 +104,7 @@ fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
             | Call::ChipAdd(_)
             | Call::ChipSet(_)
             | Call::ChipRemove(_)
+            | Call::VfSet(_)
             | Call::ConfigConfirm(_)
             | Call::ConfigRollback(_)
     ) || is_whole_move(call);
@@ -105,14 +117,34 @@ fn is_for_main(host: &Host, call: &Call) -> Result<(), Failure> {
     })
 }
 
+/// The terms of what is done to a function or a chip.
+fn acts(call: &Call) -> Option<Terms> {
+    let (check, if_generation) = match call {
+        Call::VfRevive(call) => (call.check, call.if_generation),
+        Call::VfLeave(call) => (call.check, call.if_generation),
+        Call::VfReset(call) => (call.check, call.if_generation),
+        _ => return None,
+    };
+    Some(Terms {
+        check,
+        persist: None,
+        if_generation,
+    })
+}
+
 /// The reply to a call about what another process serves. `None`: it is not about that alone.
 pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>, Failure> {
     let held = host.read();
     is_for_main(&held, call)?;
-    let far = nic_of(call).and_then(|nic| held.far_nic(nic));
-    let Some((cell, path)) = far.and_then(|nic| place(&held, nic)) else {
+    let Some((cell, path)) = place(&held, cell_of(&held, call)) else {
         return Ok(None);
     };
+    if let Some(terms) = acts(call) {
+        terms.allow(&held)?;
+        if terms.only_check() {
+            return told(Done {}).map(Some);
+        }
+    }
     drop(held);
     let reply = match call {
         Call::NicInspect(call) => forward(&cell, &path, call),
@@ -120,6 +152,32 @@ pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>
         Call::NicInterrupts(call) => forward(&cell, &path, call),
         Call::NicMemory(call) => forward(&cell, &path, call),
         Call::UpgradeStates(call) => forward(&cell, &path, call),
+        Call::VfShow(call) => forward(&cell, &path, call),
+        // Generations are this process's.
+        Call::VfRevive(call) => forward(
+            &cell,
+            &path,
+            &VfRevive {
+                if_generation: None,
+                ..call.clone()
+            },
+        ),
+        Call::VfLeave(call) => forward(
+            &cell,
+            &path,
+            &VfLeave {
+                if_generation: None,
+                ..call.clone()
+            },
+        ),
+        Call::VfReset(call) => forward(
+            &cell,
+            &path,
+            &VfReset {
+                if_generation: None,
+                ..call.clone()
+            },
+        ),
         _ => return Ok(None),
     };
     reply.map(Some)
@@ -236,6 +294,16 @@ pub(super) fn addresses(
         let own = theirs.addresses.into_iter();
         told.addresses
             .extend(own.filter(|one| !one.port.contains(CROSSES)));
+    }
+    told
+}
+
+/// What is laid down for all virtual functions, if all are asked for.
+pub(super) fn vfs(host: &RwLock<Host>, call: &VfShow, mut told: Vfs) -> Vfs {
+    if call.nic.is_none() {
+        let theirs = ask_all(host, call).into_iter();
+        told.vfs.extend(theirs.flat_map(|(_, one)| one.vfs));
+        told.vfs.sort_by(|one, other| one.nic.cmp(&other.nic));
     }
     told
 }

@@ -110,7 +110,10 @@ impl Subject<'_> {
             Call::ChipSet(call) => change!(host, call, chips::change),
             Call::ChipRemove(call) => change!(host, call, chips::remove),
             Call::ChipList(call) => told(chips::list(&host.read(), call.name.as_deref())?),
-            Call::VfShow(call) => told(vfs::show(&host.read(), call.nic.as_deref())?),
+            Call::VfShow(call) => {
+                let own = vfs::show(&host.read(), call.nic.as_deref())?;
+                told(cells::vfs(host, call, own))
+            }
             Call::VfSet(call) => change!(host, call, vfs::set),
             Call::VfRevive(call) => act!(host, call, &call.nic, vfs::known, Host::revive_vf),
             Call::VfLeave(call) => act!(host, call, &call.nic, vfs::known, Host::announce_removal),

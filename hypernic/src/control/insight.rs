@@ -87,8 +87,10 @@ pub(super) fn addresses(host: &Host, name: Option<&str>) -> Result<Addresses, Fa
             seconds: info.age.as_secs(),
         }));
     });
+    // Its cell tells.
+    let is_far = |name: &str| host.far_chip(name).is_some();
     match name {
-        Some(name) if !found => Err(no_switch(&host.as_is(), name)),
+        Some(name) if !found && !is_far(name) => Err(no_switch(&host.as_is(), name)),
         _ => Ok(Addresses { addresses }),
     }
 }

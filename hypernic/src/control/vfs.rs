@@ -4,7 +4,7 @@ use control::{Failure, Refusal, Storm, Vf, VfChange, VfSet, Vfs};
 use pf::{Change, LinkState, PortVlan};
 use wire::MacAddr;
 
-use super::changes::{Terms, keep, terms};
+use super::changes::{Terms, failed, keep, terms};
 use crate::config::VfConfig;
 use crate::config::edit::Edit;
 use crate::host::Host;
@@ -63,7 +63,7 @@ pub fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
 pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
     let changes = changes(&call.change).map_err(Failure::invalid)?;
     known(host, &call.nic)?;
-    let before = host.vf_status(&call.nic).map(|status| status.policy);
+    let before = host.vf_policy(&call.nic);
     let vf = host.vfs().find(|(name, _)| *name == call.nic);
     let (chip, index) = vf.map_or((String::new(), 0), |(_, vf)| (vf.chip.clone(), vf.index));
     let edit = Edit::SetVf(&chip, index, &call.change);
@@ -73,9 +73,14 @@ pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
         host.check_vf(&call.nic, &changes).map_err(invalid)?;
         return Ok(true);
     }
-    host.set_vf_all(&call.nic, &changes).map_err(invalid)?;
+    // Other processes have the VF, or know its address.
+    let was = host.has_cells().then(|| host.configuration());
+    host.set_any_vf(&call.nic, &changes).map_err(invalid)?;
+    if let Some(was) = was {
+        host.settle_or_go_back(&was).map_err(failed)?;
+    }
     keep(written)?;
-    Ok(host.vf_status(&call.nic).map(|status| status.policy) != before)
+    Ok(host.vf_policy(&call.nic) != before)
 }
 
 /// Whether there is a function of that name.

@@ -107,8 +107,13 @@ impl Host {
     /// One step after others. What another process gives up, this one or a third may get: so that one is told before. `far_goes`:
     /// there is such a thing.
     fn next_step(&mut self, step: &Step, far_goes: &mut bool) -> Result<(), Error> {
-        *far_goes |= matches!(step, Step::RemoveNic(name) if self.far_nic(name).is_some());
-        if matches!(step, Step::AddNic(_)) && std::mem::take(far_goes) {
+        *far_goes |= match step {
+            Step::RemoveNic(name) => self.far_nic(name).is_some(),
+            Step::RemoveChip(name) => self.far_chip(name).is_some(),
+            _ => false,
+        };
+        let comes = matches!(step, Step::AddNic(_) | Step::AddChip(_));
+        if comes && std::mem::take(far_goes) {
             self.settle()?;
         }
         self.step(step)
@@ -142,7 +147,7 @@ impl Host {
             Step::AddNic(nic) => self.add_nic(nic)?,
             Step::SetNic(nic) => self.set_nic(nic)?,
             Step::SetChip(chip) => self.set_chip(chip)?,
-            Step::SetVf(nic, changes) => self.set_vf_all(nic, changes)?,
+            Step::SetVf(nic, changes) => self.set_any_vf(nic, changes)?,
             Step::SetAccess(access) => self.head.access = access.clone(),
         }
         self.changed();

@@ -8,7 +8,7 @@ use super::Host;
 use super::far::{Losses, NicState};
 use crate::cell_calls::{self, Patience};
 use crate::config::cells::{MAIN, control_of};
-use crate::config::{HostConfig, NicConfig};
+use crate::config::{ChipConfig, HostConfig, NicConfig};
 use crate::error::Error;
 
 /// How long cells are asked for their losses after a monitor has last looked. It looks each second.
@@ -20,10 +20,17 @@ const COUNTERS: usize = 256;
 /// The longest name of a port: paths of sockets are shorter.
 const LONGEST_PORT: usize = 256;
 
-/// The NICs of a cell.
-fn of_cell<'a>(config: &'a HostConfig, cell: &'a str) -> impl Iterator<Item = &'a NicConfig> {
-    let is = move |nic: &&NicConfig| nic.cell.as_deref() == Some(cell);
-    config.nics.iter().filter(is)
+/// The NICs and chips of a cell.
+fn of_cell<'a>(config: &'a HostConfig, cell: &str) -> (Vec<&'a NicConfig>, Vec<&'a ChipConfig>) {
+    let nics = config.nics.iter();
+    let chips = config.chips.iter();
+    (
+        nics.filter(|nic| nic.cell.as_deref() == Some(cell))
+            .collect(),
+        chips
+            .filter(|chip| chip.cell.as_deref() == Some(cell))
+            .collect(),
+    )
 }
 
 /// The keeper starts these cells, with this text, and ends all others.
@@ -57,6 +64,11 @@ impl Host {
     pub(crate) fn has_cells(&self) -> bool {
         let is_one = self.head.own_cell().is_some();
         is_one || !self.far.nics.is_empty() || self.far.told.is_some()
+    }
+
+    /// A chip that another process has.
+    pub(crate) fn far_chip(&self, name: &str) -> Option<&ChipConfig> {
+        self.far.chips.get(name)
     }
 
     /// A NIC that another process serves.
@@ -114,18 +126,21 @@ impl Host {
     pub(crate) fn note_losses(&self, cell: &str, losses: Losses) {
         let own = losses.into_iter();
         let own = own.filter(|((_, name, _), _)| self.counts_in(cell, name));
-        let most = COUNTERS * (self.far.nics.len() + self.switches.len());
+        let most = COUNTERS * (self.far.nics.len() + self.far.chips.len() + self.switches.len());
         self.far
             .losses
             .lock()
             .insert(cell.to_owned(), own.take(most).collect());
     }
 
-    /// Whether a cell counts what has this name: a NIC of its own, that NIC's port, its port on a switch, or a ring to another process.
+    /// Whether a cell counts what has this name: a NIC or chip of its own, a port of that, its port on a switch, or a ring to another
+    /// process.
     fn counts_in(&self, cell: &str, name: &str) -> bool {
-        let own = |nic: &str| {
-            let nic = self.far.nics.get(nic);
-            nic.is_some_and(|nic| nic.cell.as_deref() == Some(cell))
+        let own = |name: &str| {
+            let nic = self.far.nics.get(name).map(|nic| &nic.cell);
+            let chip = self.far.chips.get(name).map(|chip| &chip.cell);
+            let is = |of: Option<&Option<String>>| of.is_some_and(|of| of.as_deref() == Some(cell));
+            is(nic) || is(chip)
         };
         let Some((first, rest)) = name.split_once('/') else {
             return own(name);
@@ -275,7 +290,7 @@ impl Host {
         let known = before.cell_names();
         let mut failed = None;
         for (cell, path) in cells {
-            let same = of_cell(before, cell).eq(of_cell(is, cell));
+            let same = of_cell(before, cell) == of_cell(is, cell);
             let was_absent = self.far.stale.lock().contains(cell);
             let patience = match (same, known.contains(cell)) {
                 // It is told as soon as it answers.
@@ -312,18 +327,25 @@ mod tests {
                 "[[nic]]\nname = \"{nic}\"\nsocket-path = \"/run/{nic}\"\nport = \"switch:lan\"\ncell = \"{cell}\"\n"
             );
         }
+        text += "[[nic]]\nname = \"p\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"/run/{}\"\nport = \"switch:lan\"\n\
+                 cell = \"x\"\n";
         let config = HostConfig::parse("host.toml".as_ref(), &text).expect("good");
         let mut host = Host::start(&HostConfig::default()).expect("a host");
         host.add_switch(&config.switches[0]).expect("a switch");
         for nic in config.nics.iter().filter(|nic| nic.cell.is_some()) {
             host.far.nics.insert(nic.name.clone(), nic.clone());
         }
+        host.add_chip(&config.chips[0]).expect("noted");
         for (name, own) in [
             ("a", true),
             ("lan/a", true),
             ("a/stream:/run/s", true),
             ("lan/x>y", true),
             ("lan/x>main", true),
+            ("p", true),
+            ("p/wire", true),
+            ("p/pvf0", true),
+            ("lan/p", true),
             ("b", false),
             ("m", false),
             ("lan/b", false),
@@ -335,6 +357,12 @@ mod tests {
         ] {
             assert_eq!(host.counts_in("x", name), own, "{name}");
         }
+        for name in ["p", "p/wire", "lan/p"] {
+            assert!(!host.counts_in("y", name), "{name}");
+        }
+        assert!(!host.remove_chip("p"), "it has a function");
+        host.far.nics.remove("pvf0");
+        assert!(host.remove_chip("p") && !host.counts_in("x", "p"));
         assert!(!host.counts_in("x", &format!("a/{}", "p".repeat(1000))));
         // However many counters it makes up.
         let losses = (0..100_000).map(|n| (("port", format!("a/{n}"), "drop"), n));

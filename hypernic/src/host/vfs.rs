@@ -1,9 +1,12 @@
 //! The virtual functions of a host's chips.
 
+use pf::{Policy, SoftwarePf};
+
 use super::Host;
-use crate::chip::RunningChip;
-use crate::config::VfConfig;
+use crate::chip::{RunningChip, not_ours};
+use crate::config::{PfOwner, VfConfig};
 use crate::error::Error;
+use crate::spec::NicMac;
 
 impl Host {
     /// The chip and the number of a NIC that is a virtual function.
@@ -28,19 +31,63 @@ impl Host {
         self.of_vf(nic, |chip, vf| chip.set(vf, changes))
     }
 
-    /// Whether [`Host::set_vf_all`] would be done.
+    /// The same of a virtual function that another process may have, which is told when the host settles.
+    ///
+    /// # Errors
+    /// As [`Host::set_vf`].
+    pub(crate) fn set_any_vf(&mut self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
+        let Some(policy) = self.check_far_vf(nic, changes) else {
+            return self.set_vf_all(nic, changes);
+        };
+        let policy = policy?;
+        if let Some(far) = self.far.nics.get_mut(nic)
+            && let Some(vf) = &mut far.vf
+        {
+            far.mac = NicMac(policy.mac.0);
+            vf.policy = policy;
+        }
+        Ok(())
+    }
+
+    /// Whether [`Host::set_any_vf`] would be done.
     ///
     /// # Errors
     /// As [`Host::set_vf`].
     pub fn check_vf(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
+        if let Some(checked) = self.check_far_vf(nic, changes) {
+            return checked.map(drop);
+        }
         self.of_vf(nic, |chip, vf| chip.check(vf, changes))
     }
 
-    /// The virtual functions: their NICs, and what they are.
+    /// The policy that changes would lead to of a virtual function that another process has; `None` of all others.
+    fn check_far_vf(&self, nic: &str, changes: &[pf::Change]) -> Option<Result<Policy, Error>> {
+        let vf = self.far.nics.get(nic)?.vf.as_ref()?;
+        let chip = self.far.chips.get(&vf.chip)?;
+        if chip.pf == PfOwner::Guest {
+            return Some(Err(failed(nic, not_ours())));
+        }
+        let mut pf = SoftwarePf::new(chip.rate);
+        let beside = self.far.nics.values().filter_map(|nic| nic.vf.as_ref());
+        for one in beside.filter(|one| one.chip == vf.chip) {
+            // They are together, so they can be.
+            let _ = pf.add(one.index, one.policy.clone(), 0);
+        }
+        let policy = pf.check_all(vf.index, changes);
+        Some(policy.map_err(|error| failed(nic, error.to_string())))
+    }
+
+    /// The virtual functions, those too that other processes have: their NICs, and what they are.
     pub fn vfs(&self) -> impl Iterator<Item = (&str, &VfConfig)> {
-        self.nics
-            .iter()
-            .filter_map(|(name, nic)| Some((name.as_str(), nic.config.vf.as_ref()?)))
+        let all = self.nic_configs();
+        all.filter_map(|nic| Some((nic.name.as_str(), nic.vf.as_ref()?)))
+    }
+
+    /// What is laid down for a virtual function.
+    pub(crate) fn vf_policy(&self, nic: &str) -> Option<Policy> {
+        let far = || Some(self.far.nics.get(nic)?.vf.as_ref()?.policy.clone());
+        let own = self.vf_status(nic).map(|status| status.policy);
+        own.or_else(far)
     }
 
     /// The time of the host's clock, of which [`pf::Record`]s have theirs.
@@ -70,14 +117,10 @@ impl Host {
         nic: &str,
         does: impl FnOnce(&RunningChip, u32) -> Result<(), String>,
     ) -> Result<(), Error> {
-        let failed = |message| Error::Port {
-            owner: nic.to_owned(),
-            port: "its chip".into(),
-            message,
-        };
         let found = self.vf(nic);
-        let (chip, vf) = found.ok_or_else(|| failed("it is not a virtual function".into()))?;
-        does(chip, vf).map_err(failed)
+        let no_vf = || failed(nic, "it is not a virtual function".into());
+        let (chip, vf) = found.ok_or_else(no_vf)?;
+        does(chip, vf).map_err(|message| failed(nic, message))
     }
 
     /// What is laid down for a virtual function, what follows from that, and what it was refused.
@@ -101,5 +144,13 @@ impl Host {
             port: "chip".into(),
             message,
         })
+    }
+}
+
+fn failed(nic: &str, message: String) -> Error {
+    Error::Port {
+        owner: nic.to_owned(),
+        port: "its chip".into(),
+        message,
     }
 }

@@ -34,7 +34,7 @@ fn lan(nics: &[(&str, &str)]) -> String {
 const FOUR: &[(&str, &str)] = &[("a", "x"), ("b", "y"), ("c", "x"), ("m", "main")];
 
 /// The processes of the cells that answer, by name.
-fn cells(lab: &Lab) -> BTreeMap<String, Pid> {
+pub(crate) fn cells(lab: &Lab) -> BTreeMap<String, Pid> {
     let told: Value = serde_json::from_str(&lab.ran("cell list --json")).expect("JSON");
     let cells = told["cells"].as_array().expect("a list").iter();
     let pid = |cell: &Value| {
@@ -45,12 +45,12 @@ fn cells(lab: &Lab) -> BTreeMap<String, Pid> {
 }
 
 /// The same words, with the folder of the test's files for `@`.
-fn at(lab: &Lab, words: &str) -> String {
+pub(crate) fn at(lab: &Lab, words: &str) -> String {
     words.replace('@', &lab.dir.path().display().to_string())
 }
 
 /// A daemon whose processes all serve: so many besides the main one.
-fn lab(words: &str, others: usize) -> Lab {
+pub(crate) fn lab(words: &str, others: usize) -> Lab {
     let lab = Lab::with(words, |launch| launch.env("HYPERNIC_TEST_LIFE_MS", "0"));
     all_answer(&lab, others);
     lab
@@ -123,7 +123,7 @@ fn meanwhile(lab: &mut Lab, from: &str, to: &str, work: impl FnOnce(&mut Lab)) -
 }
 
 /// A counter of a switch's port.
-fn counter(lab: &Lab, kind: &str, name: &str, counter: &str) -> u64 {
+pub(crate) fn counter(lab: &Lab, kind: &str, name: &str, counter: &str) -> u64 {
     let call = format!(
         r#"{{"method":"io.hypernic.Metrics.Get","parameters":{{"kind":"{kind}","things":["{name}"],"names":["{counter}"]}}}}"#
     );
@@ -216,7 +216,7 @@ fn nics_in_cells_are_served_by_processes_of_their_own_and_meet_on_their_switch()
 }
 
 /// Until a cell's process is another one, and answers.
-fn comes_again(lab: &Lab, cell: &str, before: Pid) {
+pub(crate) fn comes_again(lab: &Lab, cell: &str, before: Pid) {
     lab.until("another process", || {
         cells(lab).get(cell).is_some_and(|pid| *pid != before)
     });

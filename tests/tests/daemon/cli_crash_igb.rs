@@ -140,16 +140,20 @@ fn talk(
     }
 }
 
-/// Has workers end while two guests talk. None of it may stop, come twice, or in another order.
-pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, lives: &Lives) {
-    let mut chance = Chance::new();
+/// Does something while two guests talk, which goes on; with `may_lose`, frames may get lost. None may come twice, or in another order.
+pub(crate) fn talking<T>(
+    nics: &mut [Box<dyn Nic>; 2],
+    may_lose: bool,
+    (subject, log): (&mut T, fn(&T) -> String),
+    work: impl FnOnce(&mut T),
+) {
     let (stop, seen) = (AtomicBool::new(false), [Seen::default(), Seen::default()]);
     let macs = [nics[0].mac(), nics[1].mac()];
     let came = |seen: &[Seen; 2]| [0, 1].map(|at| seen[at].came.load(Ordering::Relaxed));
     // A receiver that was switched on just now takes no frame before that is saved; it is once this is answered.
     nics.iter_mut().for_each(|nic| nic.ask());
-    let [a, b] = &mut nics;
-    let heard = |at: usize| (!lives.may_lose()).then_some(&seen[at]);
+    let [a, b] = nics;
+    let heard = |at: usize| (!may_lose).then_some(&seen[at]);
     let (of_a, of_b) = ((&seen[0], heard(1)), (&seen[1], heard(0)));
     std::thread::scope(|scope| {
         let talks = [
@@ -157,10 +161,7 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
             scope.spawn(|| talk(&mut **b, macs[0], of_b, &stop)),
         ];
         let ends = Ends(&stop);
-        for n in 0..lives.count {
-            std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
-            lives.end(daemon, n);
-        }
+        work(subject);
         // All is well once both go on.
         let (before, until) = (came(&seen), Instant::now() + LONG);
         let goes_on = || {
@@ -168,7 +169,7 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
             (0..2).all(|at| now[at] > before[at] + 50)
         };
         while !goes_on() && talks.iter().all(|talk| !talk.is_finished()) {
-            assert!(Instant::now() < until, "it has stopped: {}", daemon.log());
+            assert!(Instant::now() < until, "it has stopped: {}", log(subject));
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(ends);
@@ -179,18 +180,41 @@ pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize,
     for seen in &seen {
         let of = |value: &AtomicU64| value.load(Ordering::Relaxed);
         println!(
-            "{} ends: sent {}, received {}, lost {}",
-            lives.count,
+            "sent {}, received {}, lost {}",
             of(&seen.sent),
             of(&seen.came),
             of(&seen.lost)
         );
-        assert!(lives.may_lose() || of(&seen.lost) == 0);
+        assert!(may_lose || of(&seen.lost) == 0);
     }
+}
+
+/// Has workers end while two guests talk. None of it may stop, come twice, or in another order.
+pub(crate) fn ends(daemon: &mut Daemon, mut nics: [Box<dyn Nic>; 2], all: usize, lives: &Lives) {
+    let mut chance = Chance::new();
+    talking(
+        &mut nics,
+        lives.may_lose(),
+        (daemon, Daemon::log),
+        |daemon| {
+            for n in 0..lives.count {
+                std::thread::sleep(Duration::from_micros(2_000 + chance.below(30_000)));
+                lives.end(daemon, n);
+            }
+        },
+    );
     let log = daemon.log();
     let went_on = log.matches("goes on where").count();
     assert_eq!(went_on, all * lives.count as usize, "{log}");
     assert!(!log.contains("VMM disconnected"), "{log}");
+}
+
+/// An 82576, with its driver.
+pub(crate) fn igb(socket: &Path, in_memory: bool) -> Box<dyn Nic> {
+    let mut igb = Igb::connect(socket, in_memory).unwrap();
+    let mut word = |at| igb.client().read_u32(0, at).unwrap().to_le_bytes();
+    let ([a, b, c, d], [e, f, ..]) = (word(0x5400), word(0x5404));
+    Box::new(Pf(igb, [a, b, c, d, e, f]))
 }
 
 pub(crate) fn pfs(lives: &Lives, doorbell: &str) {
@@ -210,12 +234,7 @@ pub(crate) fn pfs(lives: &Lives, doorbell: &str) {
         launch = launch.arg("--socket-path").arg(dir.path().join(name));
     }
     let mut daemon = launch.start().unwrap();
-    let nic = |name: &str| -> Box<dyn Nic> {
-        let mut igb = Igb::connect(dir.path().join(name), doorbell == "page").unwrap();
-        let mut word = |at| igb.client().read_u32(0, at).unwrap().to_le_bytes();
-        let ([a, b, c, d], [e, f, ..]) = (word(0x5400), word(0x5404));
-        Box::new(Pf(igb, [a, b, c, d, e, f]))
-    };
+    let nic = |name: &str| igb(&dir.path().join(name), doorbell == "page");
     ends(&mut daemon, names.map(nic), 2, lives);
     assert!(daemon.stop().unwrap().success());
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli_cells;
+mod cli_cells_chips;
 mod cli_config;
 mod cli_control;
 mod cli_crash;

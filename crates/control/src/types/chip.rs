@@ -24,6 +24,8 @@ records! {
         vf: Option<Vec<VfConfig>>,
         /// Whose the VFs are.
         tenant: Option<String>,
+        /// The process that has it and all its functions: one of its own by that name, or `main`.
+        cell: Option<String>,
         /// When they interrupt: `guest`, `adaptive` or `fixed:N`.
         moderation: Option<String>,
         /// Microseconds that a worker may stay awake for one of them.
