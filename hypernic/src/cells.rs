@@ -17,7 +17,7 @@ use program::LogFormat;
 use rustix::process::Signal;
 
 use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
-use crate::control::far_moves::match_moves;
+use crate::control::follow::match_moves;
 use crate::explain;
 use crate::host::{Host, Losses, NicState};
 

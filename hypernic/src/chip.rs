@@ -157,6 +157,11 @@ impl RunningChip {
         Ok(chip)
     }
 
+    /// Its port leads nowhere.
+    pub(crate) fn cut(&self) {
+        self.pf.link(false);
+    }
+
     /// The switch on the chip.
     pub(crate) fn switch(&self) -> &Switch {
         &self.switch

@@ -17,6 +17,7 @@ mod switch;
 mod trace;
 mod trial;
 mod vfs;
+mod wiring;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,9 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use eswitch::Owner;
-use frame::{Counted, Sink};
+use frame::Counted;
 use model::Clock;
-use port::{InletThread, Port};
+use port::InletThread;
 use registry::Function;
 use vfio_user::{DeviceDescription, Listener, Server};
 
@@ -34,7 +35,7 @@ use self::far::Far;
 pub(crate) use self::far::Losses;
 pub use self::far::NicState;
 use self::inlets::inlet;
-use self::member::{ChipMember, port_error};
+use self::member::ChipMember;
 use self::switch::RunningSwitch;
 pub use self::trial::Trial;
 use crate::capture::NicCapture;
@@ -100,13 +101,6 @@ struct Attached {
     capture: NicCapture,
     /// The connection that it was given is over.
     over: Arc<AtomicBool>,
-}
-
-/// Where a NIC sends to: a place on its chip or switch, or a port of its own.
-struct Wire {
-    sink: Arc<dyn Sink>,
-    switch: Option<String>,
-    opened: Option<Port>,
 }
 
 impl Host {
@@ -214,12 +208,7 @@ impl Host {
             self.far.chips.insert(config.name.clone(), config.clone());
             return Ok(());
         }
-        let outer = match &config.port {
-            PortSpec::Switch(name) => self.switches.get(name).map(|running| &running.switch),
-            _ => None,
-        };
-        let chip = RunningChip::start(config, outer, &self.clock, self.gate.as_ref())?;
-        let running = (chip, config.clone());
+        let running = (self.wired_chip(config)?, config.clone());
         self.chips.insert(config.name.clone(), running);
         Ok(())
     }
@@ -299,9 +288,7 @@ impl Host {
             }
         }
         let toward_guest = timeline::arrives(capture.toward_guest(new.sink()));
-        let wire = self
-            .wire(config, member.as_ref(), &toward_guest)
-            .map_err(|message| port_error(config, message))?;
+        let wire = self.wire(config, member.as_ref(), &toward_guest)?;
         let out = match &wire.opened {
             Some(port) => Lookout::new(
                 &config.name,
@@ -327,6 +314,9 @@ impl Host {
         self.live.fetch_add(1, Ordering::AcqRel);
         let mut nic = new.start(toward_wire, config.busy_poll, finished);
         nic.plug(config.cable == Cable::Up);
+        if wire.is_cut {
+            nic.link_switch()(false);
+        }
         let mut went_on = false;
         if held {
             nic.forsake();
@@ -461,45 +451,6 @@ impl Host {
         Error::Socket {
             nic: config.name.clone(),
             message: self.cause(error),
-        }
-    }
-
-    /// Connects a NIC to its chip, its switch or a port of its own.
-    fn wire(
-        &self,
-        config: &NicConfig,
-        member: Option<&ChipMember<'_>>,
-        toward_guest: &Arc<dyn Sink>,
-    ) -> Result<Wire, String> {
-        let toward_guest = Arc::clone(toward_guest);
-        match (&config.port, member) {
-            (_, Some(member)) => Ok(Wire {
-                sink: member.attach(toward_guest)?,
-                switch: None,
-                opened: None,
-            }),
-            (PortSpec::Switch(name), None) => {
-                let running = self
-                    .switches
-                    .get(name)
-                    .ok_or_else(|| format!("there is no switch \"{name}\"; add it first"))?;
-                let may = ports::of_nic(config);
-                let sink = running.switch.attach(&config.name, toward_guest, may);
-                let sink = sink.map_err(|error| error.to_string())?;
-                Ok(Wire {
-                    sink,
-                    switch: Some(name.clone()),
-                    opened: None,
-                })
-            }
-            (spec, None) => {
-                let port = ports::open(spec, &format!("nic {}", config.name))?;
-                Ok(Wire {
-                    sink: Arc::clone(&port.sink),
-                    switch: None,
-                    opened: Some(port),
-                })
-            }
         }
     }
 

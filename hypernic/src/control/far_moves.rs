@@ -3,21 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use control::{
-    AskError, Failure, Method, MigrateAbort, MigrateCommit, MigrateList, MigrateLoad, MigrateSave,
-    MoveSide, MoveStep,
-};
-use parking_lot::RwLock;
+use control::{AskError, Failure, Method, MigrateAbort, MigrateCommit, MigrateLoad, MigrateSave};
 
 use super::cells::refused;
 use super::changes::failed;
-use super::migrate;
-use crate::cell_calls::{Patience, ask, ask_for};
+use crate::cell_calls::{Patience, ask_for};
 use crate::config::NicConfig;
 use crate::config::cells::control_of;
 use crate::hex;
 use crate::host::Host;
-use crate::moves::Move;
 
 /// The cell of a NIC that moves.
 pub(super) struct Cell {
@@ -36,6 +30,14 @@ impl Cell {
         let name = nic.cell.clone()?;
         let path = control_of(control, &name);
         Some(Self { name, path })
+    }
+
+    /// The one of this name, which answers there.
+    pub fn at(name: &str, path: &Path) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+        }
     }
 
     /// Asks it. One that gave no answer may have done it all the same, and is asked later what it has done.
@@ -133,76 +135,4 @@ impl Cell {
         };
         self.ask(host, &call).map(drop)
     }
-}
-
-/// Has the main process know what a cell has done while nobody could note it here. `false`: that is not known yet.
-pub(crate) fn match_moves(host: &RwLock<Host>, cell: &str, path: &Path) -> bool {
-    let Ok(told) = ask(path, &MigrateList::default()) else {
-        return false;
-    };
-    let mut all = true;
-    for theirs in told.moves {
-        if let Err(why) = follow(&mut host.write(), cell, path, &theirs) {
-            tracing::error!(cell, id = %theirs.id, "what it has done is not noted here: {why}");
-            all = false;
-        }
-    }
-    all
-}
-
-/// One move, as a cell has it. Of NICs of others it says nothing here.
-fn follow(host: &mut Host, cell: &str, path: &Path, theirs: &control::Move) -> Result<(), Failure> {
-    let id = &theirs.id;
-    let of_cell = |nic: &NicConfig| nic.cell.as_deref() == Some(cell);
-    let Some(ours) = host.moves().get(id).cloned() else {
-        return match (theirs.side, theirs.step) {
-            (MoveSide::Source, MoveStep::Prepared)
-                if host.far_nic(&theirs.nic).is_some_and(of_cell) =>
-            {
-                let call = MigrateSave {
-                    id: id.clone(),
-                    nic: theirs.nic.clone(),
-                    paused: Some(true),
-                    ..MigrateSave::default()
-                };
-                migrate::save(host, &call).map(drop)
-            }
-            (MoveSide::Destination, MoveStep::Prepared) => {
-                let it = Cell {
-                    name: cell.into(),
-                    path: path.into(),
-                };
-                it.abort(host, id)
-            }
-            _ => Ok(()),
-        };
-    };
-    if !ours.holds() || !is_there(host, &ours, of_cell) || ours.side != theirs.side {
-        return Ok(());
-    }
-    match theirs.step {
-        MoveStep::Prepared => Ok(()),
-        MoveStep::Committed => {
-            let call = MigrateCommit {
-                id: id.clone(),
-                source_said: Some(true),
-                ..MigrateCommit::default()
-            };
-            migrate::commit(host, &call).map(drop)
-        }
-        MoveStep::Aborted => {
-            let call = MigrateAbort {
-                id: id.clone(),
-                source_said: Some(true),
-                ..MigrateAbort::default()
-            };
-            migrate::abort(host, &call).map(drop)
-        }
-    }
-}
-
-/// Whether a move is about a NIC of this cell.
-fn is_there(host: &Host, ours: &Move, of_cell: impl Fn(&NicConfig) -> bool) -> bool {
-    let config = migrate::config_of(host, ours);
-    config.is_ok_and(|config| of_cell(&config))
 }

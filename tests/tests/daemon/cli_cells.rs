@@ -183,9 +183,6 @@ fn nics_in_cells_are_served_by_processes_of_their_own_and_meet_on_their_switch()
         lab.ran(&format!("{words} {nic}"));
         lab.ran(words);
     }
-    let save = r#"{"method":"io.hypernic.Migrate.Save","parameters":{"id":"m1","nic":"a"}}"#;
-    let said = crate::cli_control::call(&lab, save);
-    assert!(said.contains("is in the cell x"), "{said}");
     // What is laid down is the main one's.
     let asked = std::process::Command::new(hypernic_tests::binary().unwrap())
         .args(["nic", "remove", "a", "--control"])

@@ -367,6 +367,61 @@ fn what_cannot_be_made_again_after_a_crash_is_missing_and_the_rest_goes_on() {
     assert!(daemon.stop().unwrap().success());
 }
 
+/// The folder of their ports is gone when the next worker comes, and there again for the third.
+#[test]
+fn nics_whose_port_cannot_be_had_again_go_on_without_a_link() {
+    let dir = scratch().unwrap();
+    let gone = dir.path().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let [alone, vf] = ["alone", "vf0"].map(|name| dir.path().join(name));
+    let toml = format!(
+        "keeper = true\n\
+         [[nic]]\nname = \"alone\"\nsocket-path = {alone:?}\nport = \"stream:listen={0}/alone\"\n\
+         [[nic]]\nname = \"chip\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"{1}/vf{{}}\"\n\
+         port = \"stream:listen={0}/chip\"\n",
+        gone.display(),
+        dir.path().display()
+    );
+    let file = dir.path().join("host.toml");
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::new().unwrap().arg("serve").arg(&file);
+    let mut daemon = launch.start().unwrap();
+    let mut clients = [&alone, &vf].map(|socket| Client::connect(socket).unwrap());
+    // VET of the one, VTEIMS of the other: what only a reset changes.
+    let registers = [0x38, 0x1524];
+    for (client, register) in clients.iter_mut().zip(registers) {
+        client.write_u32(0, register, 0x88b5).unwrap();
+    }
+    let before: Vec<_> = clients
+        .iter_mut()
+        .zip(registers)
+        .map(|(client, register)| client.read_u32(0, register).unwrap())
+        .collect();
+    std::fs::remove_dir_all(&gone).unwrap();
+    let cut = |log: String, from: usize| {
+        let lines = log.lines().skip(from);
+        lines
+            .filter(|line| line.contains("goes on without its port"))
+            .count()
+    };
+    let mut goes_on = |daemon: &mut Daemon, missing: usize| {
+        let lines = daemon.log_position();
+        kill(daemon);
+        for ((client, register), before) in clients.iter_mut().zip(registers).zip(&before) {
+            assert_eq!(client.read_u32(0, register).unwrap(), *before);
+        }
+        assert_eq!(cut(daemon.log(), lines), missing, "{}", daemon.log());
+    };
+    goes_on(&mut daemon, 2);
+    std::fs::create_dir(&gone).unwrap();
+    goes_on(&mut daemon, 0);
+    // The link is there when somebody is at the other end.
+    let lines = daemon.log_position();
+    let _other = std::os::unix::net::UnixStream::connect(gone.join("alone")).unwrap();
+    daemon.wait_log_after(lines, "link up").unwrap();
+    assert!(daemon.stop().unwrap().success());
+}
+
 /// A client whose NIC outlives its worker: registers are as they were, and nothing piles up.
 #[test]
 fn nothing_is_left_behind_by_many_deaths() {
