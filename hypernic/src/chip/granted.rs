@@ -108,3 +108,28 @@ impl crate::nic::Granted for OfChannel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_granted_is_written_as_ever() {
+        let granted = Granted {
+            clear_to_send: true,
+            mac: [2, 0, 0, 0, 0, 1],
+            further: vec![[2, 0, 0, 0, 0, 2]],
+            hashes: vec![0x123, 0xfff],
+            all_groups: true,
+            vlans: vec![7, 4094],
+            max_frame: 9018,
+            waiting: Some(vec![3, 0x8000_0001]),
+        };
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden/granted-v1.bin");
+        let bytes = model_testkit::golden(path, &seal(granted.clone()));
+        assert_eq!(open(&bytes), Some(granted));
+        for len in 0..bytes.len() {
+            assert_eq!(open(&bytes[..len]), None, "{len} bytes");
+        }
+    }
+}

@@ -137,3 +137,24 @@ impl Board {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vf_on_its_way_is_written_as_ever() {
+        let moved = MovedVf {
+            asked: Some(vec![1, 2, 3]),
+            model: vec![4; 100],
+        };
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden/moved-vf-v1.bin");
+        let bytes = model_testkit::golden(path, &snapshot::seal(&moved));
+        let read = |bytes: &[u8]| snapshot::open(MovedVf::KIND, bytes)?.decode::<MovedVf>();
+        let again = read(&bytes).expect("it loads");
+        assert_eq!((again.asked, again.model), (moved.asked, moved.model));
+        for len in 0..bytes.len() {
+            assert!(read(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+}
