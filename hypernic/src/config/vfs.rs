@@ -194,6 +194,7 @@ fn by_number(raw: &RawNic, count: u32) -> Result<Vec<Option<&RawVf>>, Fault> {
             let message = format!("there is no VF {index}: vfs = {count}");
             return Err(Fault::at(&vf.index, message));
         };
+        is_with_its_chip(vf, raw)?;
         if place.replace(vf).is_some() {
             let message = format!("there are two [[nic.vf]] with index {index}");
             return Err(Fault::at(&vf.index, message));
@@ -252,10 +253,6 @@ pub(super) fn expand(
     let capture_mib = capture_mib(raw.capture_mib.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
     let said = by_number(raw, count)?;
-    let cell = named(raw.cell.as_ref())?;
-    said.iter()
-        .flatten()
-        .try_for_each(|vf| is_with_its_chip(vf, raw))?;
     // The software PF, which will apply the policies, finds those that contradict each other.
     let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
@@ -317,7 +314,7 @@ pub(super) fn expand(
     }
     host.chips.push(ChipConfig {
         name,
-        cell,
+        cell: named(raw.cell.as_ref())?,
         stays: false,
         port: raw.port.get_ref().clone(),
         vfs: count,
