@@ -273,20 +273,7 @@ impl Host {
             Transport::VhostUser => self.over_vhost_user(config)?,
         };
 
-        let mut capture = NicCapture::new(&config.name);
-        if let Some(file) = &config.capture {
-            let created = capture.create(file, config.capture_mib, &config.name);
-            match created {
-                Err(message) if self.is_made_again() => {
-                    tracing::error!(nic = %config.name, "it goes on without its capture: {message}");
-                }
-                created => created.map_err(|message| Error::Port {
-                    owner: config.name.clone(),
-                    port: format!("capture {}", file.display()),
-                    message,
-                })?,
-            }
-        }
+        let capture = self.capture_of(config)?;
         let toward_guest = timeline::arrives(capture.toward_guest(new.sink()));
         let wire = self.wire(config, member.as_ref(), &toward_guest)?;
         let out = match &wire.opened {
@@ -359,6 +346,25 @@ impl Host {
         }
         self.nics.insert(config.name.clone(), attached);
         Ok(went_on)
+    }
+
+    /// What captures a NIC's frames, with its file if it has one.
+    fn capture_of(&self, config: &NicConfig) -> Result<NicCapture, Error> {
+        let mut capture = NicCapture::new(&config.name);
+        if let Some(file) = &config.capture {
+            let created = capture.create(file, config.capture_mib, &config.name);
+            match created {
+                Err(message) if self.is_made_again() => {
+                    tracing::error!(nic = %config.name, "it goes on without its capture: {message}");
+                }
+                created => created.map_err(|message| Error::Port {
+                    owner: config.name.clone(),
+                    port: format!("capture {}", file.display()),
+                    message,
+                })?,
+            }
+        }
+        Ok(capture)
     }
 
     /// What ran in another worker is being made: its guests wait for it.
