@@ -63,12 +63,23 @@ pub(crate) enum Next {
 pub(crate) struct Deaths {
     life: Duration,
     short: u32,
+    /// There was one that served: VMMs may be there.
+    has_served: bool,
 }
 
 impl Deaths {
-    /// A life shorter than `life` does not help.
-    pub(crate) fn new(life: Duration) -> Self {
-        Self { life, short: 0 }
+    /// A life shorter than `life` does not help. `has_served`: another keeper's worker has.
+    pub(crate) fn new(life: Duration, has_served: bool) -> Self {
+        Self {
+            life,
+            short: 0,
+            has_served,
+        }
+    }
+
+    /// Short lives in a row, fewer than are too many.
+    pub(crate) fn short(&self) -> u32 {
+        self.short
     }
 
     /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to. `helps`: that
@@ -80,8 +91,12 @@ impl Deaths {
         stopping: bool,
         helps: bool,
     ) -> Next {
+        // What the first cannot have is the operator's to see; a later one may have it in a moment.
+        let is_unready = served.is_none() && self.has_served;
+        self.has_served |= served.is_some();
         match end {
-            End::Exit(code) if stopping || code != PANICKED => return Next::Leave(code),
+            End::Exit(code) if stopping || code == 0 => return Next::Leave(code),
+            End::Exit(code) if code != PANICKED && !is_unready => return Next::Leave(code),
             _ if stopping => return Next::Leave(1),
             _ => {}
         }
@@ -105,11 +120,11 @@ impl Deaths {
 impl Deaths {
     /// After so many short lives in a row.
     pub(crate) fn of(life: Duration, short: u32) -> Self {
-        Self { life, short }
-    }
-
-    pub(crate) fn short(&self) -> u32 {
-        self.short
+        Self {
+            life,
+            short,
+            has_served: true,
+        }
     }
 }
 
@@ -168,7 +183,7 @@ mod tests {
 
     #[test]
     fn who_leaves_has_left_and_who_is_killed_comes_again() {
-        let mut deaths = Deaths::new(LIFE);
+        let mut deaths = Deaths::new(LIFE, false);
         assert_eq!(
             deaths.next(End::Exit(4), None, false, false),
             Next::Leave(4)
@@ -188,7 +203,7 @@ mod tests {
 
     #[test]
     fn short_lives_in_a_row_are_the_end() {
-        let mut deaths = Deaths::new(LIFE);
+        let mut deaths = Deaths::new(LIFE, false);
         for served in [None, SHORT, None, SHORT] {
             assert_eq!(
                 deaths.next(End::Signal(11), served, false, false),
@@ -216,6 +231,30 @@ mod tests {
             deaths.next(End::Signal(11), SHORT, false, false),
             Next::GiveUp
         );
+    }
+
+    #[test]
+    fn one_that_cannot_begin_is_tried_again_if_another_has_served() {
+        for mut deaths in [Deaths::new(LIFE, true), {
+            let mut first = Deaths::new(LIFE, false);
+            assert_eq!(first.next(End::Signal(9), LONG, false, false), Next::Again);
+            first
+        }] {
+            for _ in 1..SHORT_LIVES {
+                assert_eq!(deaths.next(End::Exit(1), None, false, false), Next::Again);
+            }
+            assert_eq!(deaths.next(End::Exit(1), None, true, false), Next::Leave(1));
+            assert_eq!(deaths.next(End::Exit(1), None, false, false), Next::GiveUp);
+            // Who has served and leaves has left.
+            assert_eq!(
+                deaths.next(End::Exit(3), LONG, false, false),
+                Next::Leave(3)
+            );
+            assert_eq!(
+                deaths.next(End::Exit(0), None, false, false),
+                Next::Leave(0)
+            );
+        }
     }
 
     #[test]

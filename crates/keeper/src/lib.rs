@@ -74,6 +74,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 8;
 /// Between two attempts to start a worker.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Before the next one after a worker that could not begin, and twice as long after each more in a row.
+const UNREADY: Duration = Duration::from_millis(50);
 /// How long a worker that was asked to end may take; its guests have three seconds of it.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -153,7 +155,7 @@ pub fn start(options: Options) -> io::Result<Role> {
         shared,
         signals,
         began: Instant::now(),
-        deaths: Deaths::new(options.life),
+        deaths: Deaths::new(options.life, left.is_some()),
         stopping: None,
         handed_over: false,
         dead: None,
@@ -324,14 +326,18 @@ impl Keeper {
                 }
                 made => return made,
             }
-            // Nobody is there to be told.
-            if let Some(came) = self.signals.wait(AGAIN)
-                && [Signal::TERM, Signal::INT]
-                    .iter()
-                    .any(|ends| ends.as_raw() == came.number)
-            {
-                self.stopping.get_or_insert_with(Instant::now);
-            }
+            self.idle(AGAIN);
+        }
+    }
+
+    /// Waits while there is no worker that could be told.
+    fn idle(&mut self, time: Duration) {
+        if let Some(came) = self.signals.wait(time)
+            && [Signal::TERM, Signal::INT]
+                .iter()
+                .any(|ends| ends.as_raw() == came.number)
+        {
+            self.stopping.get_or_insert_with(Instant::now);
         }
     }
 
@@ -361,7 +367,14 @@ impl Keeper {
         }
         let stopping = self.stopping.is_some();
         match self.deaths.next(end, served, stopping, helps) {
-            Next::Again => None,
+            Next::Again => match end {
+                // It lacked something, and has said what.
+                End::Exit(code) if served.is_none() => {
+                    self.idle(UNREADY * 2_u32.pow(self.deaths.short()));
+                    self.stopping.map(|_| code)
+                }
+                _ => None,
+            },
             Next::Leave(code) => Some(code),
             Next::GiveUp => {
                 // Nobody else is there to say so: log lines are the worker's.
@@ -490,7 +503,7 @@ mod tests {
             shared: Shared::new().expect("memory"),
             signals: Signals::block(&[]).expect("signals").0,
             began: Instant::now(),
-            deaths: Deaths::new(Duration::ZERO),
+            deaths: Deaths::new(Duration::ZERO, false),
             stopping: None,
             handed_over: false,
             dead: None,

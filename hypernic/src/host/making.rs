@@ -50,7 +50,10 @@ impl Host {
             settle(self.add_nic(nic))?;
         }
         self.make_moved();
-        self.forget_gone(config);
+        // A later worker goes on with what ran, and not with what the main process says.
+        if !again {
+            self.forget_gone(config);
+        }
         Ok(())
     }
 

@@ -360,7 +360,11 @@ fn the_main_process_follows_what_a_cell_has_done() {
     ask(&cells[0], &commit("m3")).expect("it goes");
     for keeper in [false, true] {
         kill(&pair.labs[0], "x", keeper);
-        assert!(!pair.lives(0), "the cell knows by itself that it has gone");
+        assert!(
+            !pair.lives(0),
+            "{keeper}: the cell knows by itself that it has gone: {}",
+            pair.labs[0].log()
+        );
     }
     let why = pair.run("abort m3").expect_err("the cell has decided");
     assert!(why.contains("committed it already"), "{why}");

@@ -6,6 +6,8 @@ use hypernic_tests::{Daemon, Launch, scratch};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use vfio_user::{Client, ClientError, EventFd, SharedMem};
 
+use crate::cli_crash::kill;
+
 /// Keeps a process from opening descriptors while something is done.
 pub(crate) fn without_descriptors<T>(process: Pid, work: impl FnOnce() -> T) -> T {
     let none = Rlimit {
@@ -81,4 +83,37 @@ fn a_front_end_whose_descriptors_find_no_room_is_hung_up_on() {
     daemon.wait_log("found no room").unwrap();
     let counters = daemon.counters().unwrap();
     assert_eq!(counters.nic("n0", "refused_truncated_fds"), 1);
+}
+
+/// The table of descriptors is full when a worker dies: the next one has what that one had, and guests notice nothing.
+#[test]
+fn a_worker_that_dies_with_a_full_table_has_a_next_one() {
+    let dir = scratch().unwrap();
+    let (mut daemon, socket) = one(&dir, &["--keeper"]);
+    let mut client = Client::connect(&socket).unwrap();
+    client.write_u32(0, 0x38, 0x88b5).unwrap();
+    for _ in 0..3 {
+        let worker = daemon.worker().expect("a worker");
+        let keeper = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
+        let open = |number: &u64| {
+            let file = format!("/proc/{}/fd/{number}", worker.as_raw_nonzero());
+            std::fs::symlink_metadata(file).is_ok()
+        };
+        let first_free = (0..).find(|number| !open(number)).expect("one");
+        let full = Rlimit {
+            current: Some(first_free),
+            maximum: Some(first_free),
+        };
+        for process in [Some(worker), keeper] {
+            prlimit(process, Resource::Nofile, full.clone()).unwrap();
+        }
+        kill(&mut daemon);
+        assert_eq!(
+            client.read_u32(0, 0x38).unwrap(),
+            0x88b5,
+            "{}",
+            daemon.log()
+        );
+    }
+    assert!(daemon.stop().unwrap().success());
 }
