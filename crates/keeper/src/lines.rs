@@ -129,10 +129,10 @@ pub(crate) fn find(page: &Shared) -> Vec<RawFd> {
         if kept.notes[0] != IS[0] {
             continue;
         }
-        // A duplicate is enough for the mapping; the number stays as the page has it.
-        let memory = sys::duplicate(kept.fd).filter(|_| kept.notes == IS);
-        let memory = memory.and_then(|file| sys::share_file(file.as_fd()).ok());
-        let (Some(memory), Some(file)) = (memory, sys::take_over(kept.fd)) else {
+        // The table may be full: nothing is opened here.
+        let file = sys::take_over(kept.fd).filter(|_| kept.notes == IS);
+        let memory = file.as_ref().map(|file| sys::share_file(file.as_fd()));
+        let (Some(Ok(memory)), Some(file)) = (memory, file) else {
             page.forget_key(kept.key);
             continue;
         };
