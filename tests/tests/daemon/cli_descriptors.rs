@@ -105,7 +105,7 @@ fn a_worker_that_dies_with_a_full_table_has_a_next_one() {
             maximum: Some(first_free),
         };
         for process in [Some(worker), keeper] {
-            prlimit(process, Resource::Nofile, full.clone()).unwrap();
+            prlimit(process, Resource::Nofile, full).unwrap();
         }
         kill(&mut daemon);
         assert_eq!(
