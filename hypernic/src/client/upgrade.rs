@@ -137,7 +137,7 @@ fn ask_program(program: &Path, control: &Path) -> Result<(), Error> {
 fn judge(client: &mut Client) -> Result<usize, Error> {
     let refused = |what: &str, why: String| Error::Usage(format!("{what}: {why}"));
     let text = with(client.call(&ConfigDump {}))?.text;
-    let host = HostConfig::parse("the host that runs".as_ref(), &text)?;
+    let host = HostConfig::parse_running("the host that runs".as_ref(), &text)?;
     let mut good = 0;
     for info in with(client.call(&NicList { name: None }))?.nics {
         let nic = info.config.name;
