@@ -17,7 +17,7 @@ use program::LogFormat;
 use rustix::process::Signal;
 
 use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
-use crate::control::follow::match_moves;
+use crate::control::follow::{Followed, match_moves};
 use crate::explain;
 use crate::host::{Host, Losses, NicState};
 
@@ -114,8 +114,12 @@ pub(crate) fn look(host: &RwLock<Host>) {
     let cells = host.read().cells();
     for (cell, path) in &cells {
         // Before it is told what there is: it may have a NIC of a move that this process is to learn of.
-        if host.read().take_unmatched(cell) && !match_moves(host, cell, path) {
-            host.read().match_moves_of(cell);
+        let is_unmatched = host.read().is_unmatched(cell);
+        if is_unmatched {
+            let followed = match_moves(host, cell, path);
+            if followed != Followed::NotAsked {
+                host.read().has_matched(cell, followed == Followed::All);
+            }
         }
         let (text, generation) = {
             let host = host.read();

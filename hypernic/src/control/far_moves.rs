@@ -9,9 +9,10 @@ use super::cells::refused;
 use super::changes::failed;
 use crate::cell_calls::{Patience, ask_for};
 use crate::config::NicConfig;
-use crate::config::cells::control_of;
+use crate::config::cells::{MAIN, control_of};
 use crate::hex;
 use crate::host::Host;
+use crate::moves::Move;
 
 /// The cell of a NIC that moves.
 pub(super) struct Cell {
@@ -22,14 +23,31 @@ pub(super) struct Cell {
 impl Cell {
     /// The one that serves a NIC, or is to. `None`: this process.
     pub fn of(host: &Host, nic: &NicConfig) -> Option<Self> {
+        Self::named(host, nic.cell.clone()?)
+    }
+
+    /// The one that serves the NIC of a move, or is to. That may be missing here.
+    pub fn of_move(host: &Host, one: &Move) -> Option<Self> {
+        let mut nics = host.nic_configs();
+        if let Some(nic) = nics.find(|nic| nic.name == one.nic) {
+            return Self::of(host, nic);
+        }
+        let words: control::NicConfig = serde_json::from_str(&one.words).ok()?;
+        Self::named(host, words.cell.filter(|cell| cell != MAIN)?)
+    }
+
+    fn named(host: &Host, name: String) -> Option<Self> {
         let head = host.head();
         let control = head
             .control
             .as_ref()
             .filter(|_| head.own_cell().is_none())?;
-        let name = nic.cell.clone()?;
         let path = control_of(control, &name);
         Some(Self { name, path })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The one of this name, which answers there.

@@ -10,21 +10,34 @@ use super::migrate;
 use crate::cell_calls::ask;
 use crate::config::NicConfig;
 use crate::host::Host;
-use crate::moves::Move;
 
-/// Has the main process know what a cell has done while nobody could note it here. `false`: that is not known yet.
-pub(crate) fn match_moves(host: &RwLock<Host>, cell: &str, path: &Path) -> bool {
+/// Moves of a cell that are looked at: it notes fewer.
+const MOST: usize = 4096;
+
+/// What is known by now of what a cell has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// All.
+    All,
+    /// It does not answer.
+    NotAsked,
+    /// Not all of it can be noted or done here.
+    NotAll,
+}
+
+/// Has the main process know what a cell has done while nobody could note it here.
+pub(crate) fn match_moves(host: &RwLock<Host>, cell: &str, path: &Path) -> Followed {
     let Ok(told) = ask(path, &MigrateList::default()) else {
-        return false;
+        return Followed::NotAsked;
     };
-    let mut all = true;
-    for theirs in told.moves {
+    for theirs in told.moves.into_iter().take(MOST) {
         if let Err(why) = follow(&mut host.write(), cell, path, &theirs) {
             tracing::error!(cell, id = %theirs.id, "what it has done is not noted here: {why}");
-            all = false;
+            // Others wait for the host while it is asked.
+            return Followed::NotAll;
         }
     }
-    all
+    Followed::All
 }
 
 /// One move, as a cell has it. Of NICs of others it says nothing here.
@@ -48,7 +61,8 @@ fn follow(host: &mut Host, cell: &str, path: &Path, theirs: &control::Move) -> R
             _ => Ok(()),
         };
     };
-    if !ours.holds() || !is_there(host, &ours, of_cell) || ours.side != theirs.side {
+    let is_there = Cell::of_move(host, &ours).is_some_and(|its| its.name() == cell);
+    if !ours.holds() || !is_there || ours.side != theirs.side {
         return Ok(());
     }
     match theirs.step {
@@ -70,10 +84,4 @@ fn follow(host: &mut Host, cell: &str, path: &Path, theirs: &control::Move) -> R
             migrate::abort(host, &call).map(drop)
         }
     }
-}
-
-/// Whether a move is about a NIC of this cell.
-fn is_there(host: &Host, ours: &Move, of_cell: impl Fn(&NicConfig) -> bool) -> bool {
-    let config = migrate::config_of(host, ours);
-    config.is_ok_and(|config| of_cell(&config))
 }

@@ -169,11 +169,14 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         MoveStep::Committed => return committed_again(host, &one, &terms),
         MoveStep::Prepared => {}
     }
-    let config = config_of(host, &one)?;
-    let cell = Cell::of(host, &config);
-    let edit = match here {
-        true => Edit::AddNic(&config),
-        false => Edit::RemoveNic(&one.nic),
+    let config = match here {
+        true => Some(config_of(host, &one)?),
+        false => None,
+    };
+    let cell = Cell::of_move(host, &one);
+    let edit = match &config {
+        Some(config) => Edit::AddNic(config),
+        None => Edit::RemoveNic(&one.nic),
     };
     if terms.only_check() {
         terms.write(host, edit)?;
@@ -183,10 +186,10 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         asked_first(call.source_said, "commit")?;
     }
     let written = terms.write(host, edit)?;
-    match &cell {
-        Some(cell) => cell.commit(host, call)?,
-        None if here => is_there(host, &config, &one)?,
-        None => {}
+    match (&cell, &config) {
+        (Some(cell), _) => cell.commit(host, call)?,
+        (None, Some(config)) => is_there(host, config, &one)?,
+        (None, None) => {}
     }
     let done = Move {
         step: MoveStep::Committed,
@@ -244,12 +247,12 @@ pub(super) fn abort(host: &mut Host, call: &MigrateAbort) -> Result<Changed, Fai
     if !here {
         asked_first(call.source_said, "abort")?;
     }
-    let config = config_of(host, &one)?;
-    let cell = Cell::of(host, &config);
+    let cell = Cell::of_move(host, &one);
     if let Some(cell) = &cell {
         cell.abort(host, &one.id)?;
     } else if here && !host.is_held(&one.nic) {
         // It may have been lost when the daemon started.
+        let config = config_of(host, &one)?;
         let state = one.state.clone().unwrap_or_default();
         host.add_held(&config, &state).map_err(failed)?;
     }
@@ -450,7 +453,7 @@ fn words_of(one: &Move) -> Result<Words, Failure> {
 }
 
 /// A move's NIC, as it is or is to be here.
-pub(super) fn config_of(host: &Host, one: &Move) -> Result<NicConfig, Failure> {
+fn config_of(host: &Host, one: &Move) -> Result<NicConfig, Failure> {
     let is = host.as_is();
     if let Some(nic) = is.nics.iter().find(|nic| nic.name == one.nic) {
         return Ok(nic.clone());

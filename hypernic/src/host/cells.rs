@@ -14,6 +14,9 @@ use crate::error::Error;
 /// How long cells are asked for their losses after a monitor has last looked. It looks each second.
 const WANTED: Duration = Duration::from_secs(5);
 
+/// How often a cell is asked again what it has done of moves, if that cannot be followed.
+const LOOKS: u32 = 5;
+
 /// More counters of losses than a NIC, with its ports, or a switch has.
 const COUNTERS: usize = 256;
 
@@ -181,12 +184,24 @@ impl Host {
 
     /// A cell may have done a step of a move that is not noted here.
     pub(crate) fn match_moves_of(&self, cell: &str) {
-        self.far.unmatched.lock().insert(cell.to_owned());
+        let mut unmatched = self.far.unmatched.lock();
+        unmatched.entry(cell.to_owned()).or_insert(LOOKS);
     }
 
-    /// Whether that is so, and is about to be asked.
-    pub(crate) fn take_unmatched(&self, cell: &str) -> bool {
-        self.far.unmatched.lock().remove(cell)
+    /// Whether that is so.
+    pub(crate) fn is_unmatched(&self, cell: &str) -> bool {
+        self.far.unmatched.lock().contains_key(cell)
+    }
+
+    /// A cell was asked. One that has much to tell, or answers late, costs the others no more than some looks.
+    pub(crate) fn has_matched(&self, cell: &str, all: bool) {
+        let mut unmatched = self.far.unmatched.lock();
+        if let Some(looks) = unmatched.get_mut(cell) {
+            *looks -= 1;
+            if all || *looks == 0 {
+                unmatched.remove(cell);
+            }
+        }
     }
 
     /// Starts a cell that has no NIC yet, beside the others.
@@ -256,7 +271,7 @@ impl Host {
         let before = self.far.told.replace(is.clone());
         if self.gate.is_some() {
             // They are about to start, or were there before this worker: they are told when they answer.
-            self.far.unmatched.lock().extend(cells.keys().cloned());
+            cells.keys().for_each(|cell| self.match_moves_of(cell));
             self.far.stale.lock().extend(cells.into_keys());
             return Ok(());
         }
@@ -378,5 +393,22 @@ mod tests {
         assert_eq!(host.far.losses.lock().len(), 1);
         host.want_losses(now + WANTED * 2);
         assert!(host.far.losses.lock().is_empty());
+    }
+
+    #[test]
+    fn a_cell_that_cannot_be_followed_is_asked_a_few_times_and_no_more() {
+        let host = Host::start(&HostConfig::default()).expect("a host");
+        assert!(!host.is_unmatched("x"));
+        host.match_moves_of("x");
+        for _ in 0..LOOKS {
+            assert!(host.is_unmatched("x"));
+            // As a call does that it does not answer while it is followed.
+            host.match_moves_of("x");
+            host.has_matched("x", false);
+        }
+        assert!(!host.is_unmatched("x"));
+        host.match_moves_of("x");
+        host.has_matched("x", true);
+        assert!(!host.is_unmatched("x"));
     }
 }

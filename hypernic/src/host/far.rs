@@ -38,8 +38,8 @@ pub(super) struct Far {
     pub(super) told: Option<HostConfig>,
     /// Cells that were not there to be told.
     pub(super) stale: Mutex<BTreeSet<String>>,
-    /// Cells that may have done steps of moves that are not noted here.
-    pub(super) unmatched: Mutex<BTreeSet<String>>,
+    /// Cells that may have done steps of moves that are not noted here, and how often they are to be asked still.
+    pub(super) unmatched: Mutex<BTreeMap<String, u32>>,
     /// NICs that have gone: their switches, and their cells.
     pub(super) gone: Vec<(String, String)>,
 }
