@@ -145,12 +145,8 @@ impl Host {
             nics.any(|nic| nic.name == name && self.head.is_own(nic))
         };
         let away = self.moves.all().iter().filter(|one| one.is_away());
-        let away: Vec<_> = away.map(|one| one.nic.clone()).collect();
-        for nic in away
-            .into_iter()
-            .filter(|nic| !is_own(nic))
-            .collect::<Vec<_>>()
-        {
+        let others = away.filter(|one| !is_own(&one.nic));
+        for nic in others.map(|one| one.nic.clone()).collect::<Vec<_>>() {
             if let Err(why) = self.moves.forget_away(&nic) {
                 tracing::error!("moves: {why}");
             }
