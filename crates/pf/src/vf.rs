@@ -19,6 +19,8 @@ const LONGEST_FRAME: u32 = 9728;
 const SHORTEST_FRAME: u32 = 64;
 /// Addresses a VF may have beside the first.
 const FURTHER_MACS: usize = 15;
+/// VLANs there are.
+const VLANS: usize = 4094;
 /// A VF that has not completed a reset is told so this often (igb: 2 s).
 const NACK_GAP: Nanos = 2_000_000_000;
 
@@ -146,11 +148,10 @@ impl Vf {
             hashes: granted.hashes.into_iter().take(2 * WORDS).collect(),
             more,
         };
-        let addresses = granted
-            .further
-            .into_iter()
-            .map(|mac| Request::AddMac(MacAddr(mac)));
-        let vlans = granted.vlans.into_iter();
+        // What a VMM brings along may have any length.
+        let further = granted.further.into_iter().take(FURTHER_MACS);
+        let addresses = further.map(|mac| Request::AddMac(MacAddr(mac)));
+        let vlans = granted.vlans.into_iter().take(VLANS);
         let vlans = vlans.map(|id| Request::Vlan { id, join: true });
         let all = [
             Request::SetMac(MacAddr(granted.mac)),
@@ -158,8 +159,11 @@ impl Vf {
             groups,
         ];
         for request in all.into_iter().chain(addresses).chain(vlans) {
-            // What is refused now its driver finds out as after any change of its policy.
-            let _ = self.follow(request, &taken);
+            // What is refused now its driver finds out as after any change of its policy. It has not asked, so it is no misdeed.
+            if let Some(what) = self.follow(request, &taken) {
+                let total = &mut self.refused[what as usize];
+                *total = total.saturating_add(1);
+            }
         }
     }
 

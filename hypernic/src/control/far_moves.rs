@@ -108,9 +108,17 @@ impl Cell {
         } else {
             Patience::SOME
         };
-        if let Err(error) = ask_for(&self.path, &call, patience) {
-            self.take_back(host, id);
-            return Err(refused(&self.name, error));
+        match ask_for(&self.path, &call, patience) {
+            Ok(_) => {}
+            // It has done nothing, so there is nothing to take back.
+            Err(AskError::Refused(why)) => {
+                host.end_unused_cells();
+                return Err(why);
+            }
+            Err(error) => {
+                self.take_back(host, id);
+                return Err(refused(&self.name, error));
+            }
         }
         // From here on it is told of the NIC like all others, and has it already.
         let before = host.configuration();

@@ -37,8 +37,8 @@ fn of_cell<'a>(config: &'a HostConfig, cell: &str) -> (Vec<&'a NicConfig>, Vec<&
 }
 
 /// The keeper starts these cells, with this text, and ends all others.
-fn keep_cells(text: &str, cells: &BTreeMap<String, PathBuf>) -> Result<(), Error> {
-    cell_calls::keep(text, cells.keys()).map_err(|source| Error::Os {
+fn keep_cells<'a>(text: &str, cells: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    cell_calls::keep(text, cells).map_err(|source| Error::Os {
         what: "cannot tell the keeper which cells there are",
         source,
     })
@@ -212,16 +212,15 @@ impl Host {
         if keeper::current().is_none() {
             return Err(no_keeper(&format!("{cell} would be a cell")));
         }
-        let mut cells = self.cells();
-        let own = cells.insert(cell.to_owned(), PathBuf::new());
-        debug_assert!(own.is_none());
-        keep_cells(&self.configuration().to_text(), &cells)
+        let (cells, new) = (self.cells(), cell.to_owned());
+        let text = self.configuration().to_text();
+        keep_cells(&text, cells.keys().chain([&new]))
     }
 
     /// Ends cells that have no NIC.
     pub(crate) fn end_unused_cells(&self) {
         let text = self.configuration().to_text();
-        if let Err(error) = keep_cells(&text, &self.cells()) {
+        if let Err(error) = keep_cells(&text, self.cells().keys()) {
             tracing::error!("{error}");
         }
     }
@@ -267,7 +266,7 @@ impl Host {
         let text = is.to_text();
         let cells = self.cells();
         self.tell_leaving(&text, &cells);
-        keep_cells(&text, &cells)?;
+        keep_cells(&text, cells.keys())?;
         let before = self.far.told.replace(is.clone());
         if self.gate.is_some() {
             // They are about to start, or were there before this worker: they are told when they answer.

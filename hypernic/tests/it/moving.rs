@@ -418,6 +418,8 @@ fn a_vf_that_moves_gets_nothing_that_the_other_chip_forbids() {
     vf.bus().stop().expect("stopped");
     vf.bus().carry(&mut journey).expect("carried");
     drop(vf.bus().arrive(journey).expect("arrived"));
+    let refused = || count(&hosts.hosts[1], "vf", "chipvf0", "vf_refused_mac_override");
+    assert_eq!(refused(), 1);
     // What it sends from the address that it had is spoofed here.
     let frame = numbered(stays.mac(), mac(5), 1);
     vf.send(&[&frame]).expect("sent");
