@@ -20,6 +20,7 @@ mod live;
 mod metrics;
 mod migrate;
 mod monitor;
+mod moved_vfs;
 mod reach;
 mod rises;
 mod server;

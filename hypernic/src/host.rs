@@ -10,6 +10,7 @@ mod leaving;
 mod looking;
 mod making;
 mod member;
+mod moved_vfs;
 mod moves;
 #[cfg(test)]
 mod revision_tests;
@@ -218,6 +219,8 @@ impl Host {
     /// # Errors
     /// A socket, port or capture file that cannot be had, with its cure.
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+        let moved = self.as_moved(config);
+        let config = moved.as_ref().unwrap_or(config);
         if !self.head.is_own(config) {
             return self.add_far_nic(config);
         }
@@ -267,7 +270,7 @@ impl Host {
                 let left = self.left.revision(&config.name);
                 let left = left.or_else(|| nic::revision_left(&config.name));
                 let left = left.filter(|_| !held);
-                let revision = left.or(saved.and_then(snapshot::revision_of));
+                let revision = left.or(saved.and_then(nic::revision_saved));
                 self.over_vfio_user(config, revision, member.as_ref())?
             }
             Transport::VhostUser => self.over_vhost_user(config)?,
@@ -479,10 +482,7 @@ impl Host {
     /// of that name.
     pub fn remove_nic(&mut self, name: &str) -> bool {
         if let Some(far) = self.far.nics.remove(name) {
-            // The next to have its address is elsewhere.
-            if let (PortSpec::Switch(switch), Some(cell)) = (far.port, far.cell) {
-                self.far.gone.push((switch, cell));
-            }
+            self.far.has_gone(far);
             return true;
         }
         let Some(attached) = self.nics.remove(name) else {

@@ -30,7 +30,7 @@ pub(crate) struct Move {
     pub side: MoveSide,
     /// How far it has come here.
     pub step: MoveStep,
-    /// The NIC's words, as JSON.
+    /// The NIC's [`Words`], as JSON.
     pub words: String,
     /// What the NIC is. Kept for as long as it would be needed after a crash: until a VMM has had the NIC.
     pub state: Option<Vec<u8>>,
@@ -47,9 +47,69 @@ impl Move {
         self.step == MoveStep::Prepared
     }
 
+    /// What is said of the NIC.
+    ///
+    /// # Errors
+    /// As it was noted it says nothing: one line.
+    pub fn said(&self) -> Result<Words, String> {
+        Words::of_text(&self.words)
+            .map_err(|error| format!("the note of the move {}: {error}", self.id))
+    }
+
     /// The NIC has gone from here.
     pub fn is_away(&self) -> bool {
         (self.side, self.step) == (MoveSide::Source, MoveStep::Committed)
+    }
+}
+
+/// What is said of a NIC that moves.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Words {
+    /// Its words here.
+    pub nic: control::NicConfig,
+    /// Of a VF, which comes in place of another and leaves one behind.
+    pub vf: Option<VfWords>,
+}
+
+/// What is laid down for a VF that moves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct VfWords {
+    /// Wherever it is.
+    pub policy: Box<control::VfConfig>,
+    /// At the destination, what was laid down for the VF in whose place it comes.
+    pub was: Option<control::VfConfig>,
+}
+
+/// The words of a VF as they are noted; those of another NIC stand alone.
+#[derive(Serialize, Deserialize)]
+struct NotedVf {
+    nic: control::NicConfig,
+    vf: VfWords,
+}
+
+impl Words {
+    /// As they are noted.
+    pub fn text(&self) -> String {
+        let text = match &self.vf {
+            Some(vf) => serde_json::to_string(&NotedVf {
+                nic: self.nic.clone(),
+                vf: vf.clone(),
+            }),
+            None => serde_json::to_string(&self.nic),
+        };
+        text.unwrap_or_default()
+    }
+
+    /// From what was noted.
+    ///
+    /// # Errors
+    /// It is damaged, or of another program: one line.
+    fn of_text(text: &str) -> Result<Self, String> {
+        if let Ok(NotedVf { nic, vf }) = serde_json::from_str(text) {
+            return Ok(Self { nic, vf: Some(vf) });
+        }
+        let nic = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Ok(Self { nic, vf: None })
     }
 }
 
@@ -105,6 +165,14 @@ impl Moves {
         self.all.iter().rev().find(|one| one.nic == nic)
     }
 
+    /// The move by which a NIC has gone. One that it should have come back by, and did not, changes nothing.
+    pub fn away(&self, nic: &str) -> Option<&Move> {
+        let never_came =
+            |one: &Move| (one.side, one.step) == (MoveSide::Destination, MoveStep::Aborted);
+        let mut all = self.all.iter().rev().filter(|one| one.nic == nic);
+        all.find(|one| !never_came(one)).filter(|one| one.is_away())
+    }
+
     /// The move for which a NIC stands still.
     pub fn holding(&self, nic: &str) -> Option<&Move> {
         self.of_nic(nic).filter(|one| one.holds())
@@ -143,7 +211,7 @@ impl Moves {
     /// # Errors
     /// As [`Moves::put`].
     pub fn forget_away(&mut self, nic: &str) -> Result<(), String> {
-        if !self.of_nic(nic).is_some_and(Move::is_away) {
+        if self.away(nic).is_none() {
             return Ok(());
         }
         let mut all = self.all.clone();
@@ -271,6 +339,69 @@ mod tests {
             let why = read().expect_err("damaged");
             assert!(why.contains("c.moves") && !why.contains('\n'), "{why}");
         }
+    }
+
+    #[test]
+    fn what_is_said_of_a_nic_or_a_vf_is_noted() {
+        let nic = control::NicConfig {
+            name: "n0".into(),
+            cell: Some("x".into()),
+            ..control::NicConfig::default()
+        };
+        let policy = control::VfConfig {
+            index: 3,
+            vlan: Some(7),
+            ..control::VfConfig::default()
+        };
+        let vf = |was: Option<control::VfConfig>| VfWords {
+            policy: Box::new(policy.clone()),
+            was,
+        };
+        let one = moved("a", MoveStep::Prepared);
+        for vf in [None, Some(vf(None)), Some(vf(Some(policy.clone())))] {
+            let words = Words {
+                nic: nic.clone(),
+                vf,
+            };
+            let one = Move {
+                words: words.text(),
+                ..one.clone()
+            };
+            assert_eq!(one.said(), Ok(words));
+        }
+        // As programs before there were moves of VFs have noted it.
+        let plain = serde_json::to_string(&nic).expect("text");
+        let plain = Move {
+            words: plain,
+            ..one.clone()
+        };
+        assert_eq!(plain.said().map(|words| words.nic), Ok(nic));
+        let why = one.said().expect_err("it says nothing");
+        assert!(why.contains("the move a") && !why.contains('\n'), "{why}");
+    }
+
+    #[test]
+    fn one_that_should_have_come_back_and_did_not_is_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut moves = Moves::read(Some(&dir.path().join("c"))).expect("none");
+        let mut put = |id: &str, side: MoveSide, step: MoveStep| {
+            let one = Move {
+                side,
+                ..moved(id, step)
+            };
+            moves.put(one).expect("put");
+            moves.away("n0").map(|one| one.id.clone())
+        };
+        let (source, destination) = (MoveSide::Source, MoveSide::Destination);
+        assert_eq!(put("a", source, MoveStep::Prepared), None);
+        assert_eq!(put("a", source, MoveStep::Aborted), None);
+        assert_eq!(put("b", source, MoveStep::Committed).as_deref(), Some("b"));
+        assert_eq!(put("c", destination, MoveStep::Prepared), None);
+        assert_eq!(
+            put("c", destination, MoveStep::Aborted).as_deref(),
+            Some("b")
+        );
+        assert_eq!(put("d", destination, MoveStep::Committed), None);
     }
 
     #[test]

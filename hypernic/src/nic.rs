@@ -34,6 +34,7 @@ pub(crate) use self::lookout::Lookout;
 pub(crate) use self::refusal::HoldRefusal;
 use self::sink::{Hint, NicSink};
 use self::unsent::Unsent;
+pub(crate) use self::vfio::revision_saved;
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
 use crate::left::{Arrived, Left};

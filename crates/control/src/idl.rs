@@ -57,6 +57,12 @@ impl<T: Idl> Idl for Vec<T> {
     }
 }
 
+impl<T: Idl> Idl for Box<T> {
+    fn idl() -> String {
+        T::idl()
+    }
+}
+
 impl<T: Idl> Idl for Option<T> {
     fn idl() -> String {
         format!("?{}", T::idl())

@@ -48,8 +48,9 @@ impl crate::nic::Granted for OfVf {
         true
     }
 
-    fn station(&self) -> Option<[u8; 6]> {
-        Some(self.runner.upgrade()?.granted(self.vf)?.mac)
+    fn station(&self) -> Option<([u8; 6], Option<u16>)> {
+        let runner = self.runner.upgrade()?;
+        Some((runner.granted(self.vf)?.mac, runner.tag(self.vf)))
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use igb::{Event, Grant, VfChannel};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
-use pf::{Change, Down, Effect, Granted, PolicyError, Settings, SoftwarePf, Status, VfId, What};
+use pf::{
+    Change, Down, Effect, Granted, PolicyError, PortVlan, Settings, SoftwarePf, Status, VfId, What,
+};
 use vale::{PortInfo, Switch};
 
 use super::function_port::FunctionPort;
@@ -235,7 +237,7 @@ impl PfRunner {
     /// Puts settings in force, at the switch and at the VF.
     fn enforce(&self, entry: &mut VfEntry, settings: &Settings) {
         entry.port.enforce(&self.switch, &settings.eswitch);
-        let tag = settings.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
+        let tag = settings.tag.map(tag);
         let gap = |rate: u32| SECOND / u64::from(rate.max(1));
         entry.channel.set_grant(Grant {
             enabled: settings.enabled(),
@@ -289,6 +291,11 @@ impl PfRunner {
     /// What the driver of a VF was granted.
     pub(super) fn granted(&self, vf: VfId) -> Option<Granted> {
         self.state.lock().pf.granted(vf)
+    }
+
+    /// What is put into all that a VF sends.
+    pub(super) fn tag(&self, vf: VfId) -> Option<u16> {
+        self.state.lock().pf.settings(vf)?.tag.map(tag)
     }
 
     /// A VF is about to go on that was granted this by the process before.
@@ -373,4 +380,9 @@ impl PfRunner {
             });
         }
     }
+}
+
+/// A tag as frames have it.
+fn tag(vlan: PortVlan) -> u16 {
+    vlan.id | u16::from(vlan.qos) << 13
 }

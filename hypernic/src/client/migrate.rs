@@ -38,7 +38,7 @@ enum MigrateVerb {
         /// The control socket of the daemon that the NIC comes to.
         #[arg(long, value_name = "PATH")]
         to: PathBuf,
-        /// Its name there; without, the same.
+        /// Its name there; without, the same. A VF comes in place of the VF of this name.
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         /// The Unix socket for its VMM there; without, of the same path.
@@ -135,6 +135,7 @@ impl MigrateCommand {
                 paused,
                 check,
             } => {
+                let save_nic = nic.clone();
                 let save = MigrateSave {
                     id,
                     nic,
@@ -142,13 +143,27 @@ impl MigrateCommand {
                     check: check.then_some(true),
                     ..MigrateSave::default()
                 };
-                let there = |mut nic: control::NicConfig| {
+                let own = [
+                    ("socket-path", socket_path.is_some()),
+                    ("port", port.is_some()),
+                    ("eeprom", eeprom.is_some()),
+                    ("cell", cell.is_some()),
+                ];
+                let own = own.iter().find(|(_, said)| *said).map(|(word, _)| *word);
+                let there = |mut nic: control::NicConfig, is_vf: bool| {
                     nic.name = name.clone().unwrap_or(nic.name);
+                    if let Some(word) = own.filter(|_| is_vf) {
+                        return Err(Error::Usage(format!(
+                            "{} is a VF, and comes in place of another one, with that one's socket and its chip's port: leave out --{word}; --name \
+                             says which one",
+                            save_nic
+                        )));
+                    }
                     nic.socket_path = socket_path.clone().or(nic.socket_path);
                     nic.port = port.clone().unwrap_or(nic.port);
                     nic.eeprom = eeprom.clone().or(nic.eeprom);
                     nic.cell = cell.clone().or(nic.cell);
-                    nic
+                    Ok(nic)
                 };
                 let step = prepare(&place, &to, save, there)?;
                 show(step, if check { "it can be done" } else { "prepared" })
@@ -175,7 +190,7 @@ fn prepare(
     place: &Place,
     to: &Path,
     save: MigrateSave,
-    there: impl Fn(control::NicConfig) -> control::NicConfig,
+    there: impl Fn(control::NicConfig, bool) -> Result<control::NicConfig, Error>,
 ) -> Result<Step, Error> {
     let mut source = place.connect()?;
     let mut destination = with(Client::connect(to))?;
@@ -189,8 +204,9 @@ fn prepare(
         check: Some(true),
         ..save.clone()
     };
-    let MoveSaved { nic, .. } = with(source.call(&look))?;
-    load.nic = there(nic);
+    let MoveSaved { nic, vf, .. } = with(source.call(&look))?;
+    load.nic = there(nic, vf.is_some())?;
+    load.vf = vf;
     with(destination.call(&load)).map_err(at_destination)?;
     let mut step = Step {
         id: save.id.clone(),
@@ -202,10 +218,12 @@ fn prepare(
     }
     let MoveSaved {
         nic,
+        vf,
         state,
         changed,
     } = with(source.call(&save))?;
-    load.nic = there(nic);
+    load.nic = there(nic, vf.is_some())?;
+    load.vf = vf;
     load.state = state;
     load.check = None;
     let loaded = with(destination.call(&load)).map_err(|error| {

@@ -8,7 +8,7 @@ use control::VfChange;
 use toml::Value;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
-use super::text::{VFS, in_order, table};
+use super::text::{POLICY, VFS, in_order, table};
 use super::types::{HostConfig, NicConfig, SwitchConfig};
 use crate::guard::Storm;
 use crate::spec::PortSpec;
@@ -39,6 +39,8 @@ pub(crate) enum Edit<'a> {
     RemovePort(&'a str, &'a [&'a PortSpec]),
     /// Words of a chip's virtual function.
     SetVf(&'a str, u32, &'a VfChange),
+    /// Another policy of a chip's virtual function.
+    PutVf(&'a str, u32, &'a toml::Table),
     /// Another text altogether.
     Text(&'a str),
 }
@@ -137,6 +139,7 @@ pub(crate) fn edited(text: &str, edit: Edit) -> Result<String, String> {
         Edit::AddPort(switch, port) => ports(&mut doc, switch, &[port], true)?,
         Edit::RemovePort(switch, port) => ports(&mut doc, switch, port, false)?,
         Edit::SetVf(chip, index, change) => vf(&mut doc, chip, index, change)?,
+        Edit::PutVf(chip, index, policy) => put_vf(&mut doc, chip, index, policy)?,
         Edit::Text(_) => {}
     }
     Ok(doc.to_string())
@@ -351,7 +354,12 @@ fn ports(
     Ok(())
 }
 
-fn vf(doc: &mut DocumentMut, chip: &str, index: u32, change: &VfChange) -> Result<(), String> {
+/// A VF's table, made if there is none.
+fn vf_at<'a>(
+    doc: &'a mut DocumentMut,
+    chip: &str,
+    index: u32,
+) -> Result<Option<&'a mut Table>, String> {
     let tables = all(doc, "nic")?;
     let Some(nic) = tables.iter_mut().find(|table| is_named(table, chip)) else {
         return Err(format!("the file has no [[nic]] {chip:?}"));
@@ -363,7 +371,24 @@ fn vf(doc: &mut DocumentMut, chip: &str, index: u32, change: &VfChange) -> Resul
         table.insert("index", toml_edit::value(i64::from(index)));
         vfs.push(table);
     }
-    let Some(vf) = vfs.iter_mut().find(|table| is(table)) else {
+    Ok(vfs.iter_mut().find(|table| is(table)))
+}
+
+fn put_vf(
+    doc: &mut DocumentMut,
+    chip: &str,
+    index: u32,
+    policy: &toml::Table,
+) -> Result<(), String> {
+    if let Some(vf) = vf_at(doc, chip, index)? {
+        vf.retain(|key, _| policy.contains_key(key) || !POLICY.contains(&key));
+        fill(vf, policy);
+    }
+    Ok(())
+}
+
+fn vf(doc: &mut DocumentMut, chip: &str, index: u32, change: &VfChange) -> Result<(), String> {
+    let Some(vf) = vf_at(doc, chip, index)? else {
         return Ok(());
     };
     let mut words = table(change);

@@ -30,6 +30,22 @@ const FIRST: [&str; 8] = [
     "port",
 ];
 
+/// The words of a VF that are its policy.
+pub(super) const POLICY: [&str; 12] = [
+    "mac",
+    "vlan",
+    "qos",
+    "trust",
+    "spoofchk",
+    "state",
+    "max-tx-rate",
+    "min-tx-rate",
+    "storm",
+    "interrupts",
+    "mailbox-rate",
+    "strict",
+];
+
 /// The word of a chip for its VFs.
 pub(super) const VFS: &str = "vf";
 
@@ -272,7 +288,7 @@ fn vf_table(
 }
 
 /// What is laid down for a VF, as far as it is not usual.
-fn policy(policy: &Policy, nic: &str) -> Table {
+pub(super) fn policy(policy: &Policy, nic: &str) -> Table {
     let usual = Policy::new(MacAddr(NicMac::from_name(nic).0));
     let mut words = Table::new();
     let mut set = |key: &str, value: Value| words.insert(key.into(), value);

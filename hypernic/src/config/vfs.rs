@@ -8,6 +8,7 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
+use super::beside::of_words;
 use super::cells::named;
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, revision, tenant};
 use super::types::{
@@ -108,6 +109,43 @@ impl RawVf {
         }
         policy.strict = self.strict;
         Ok(())
+    }
+}
+
+impl NicConfig {
+    /// The same VF with another policy; what else the words say means nothing.
+    ///
+    /// # Errors
+    /// A policy that cannot be: one line.
+    pub fn with_policy(&self, words: &control::VfConfig) -> Result<Self, String> {
+        let raw: RawVf = of_words(words)?;
+        let mut policy = self.usual_policy();
+        raw.apply(&mut policy)
+            .map_err(|Fault(_, message)| message)?;
+        Ok(self.laid_down(policy))
+    }
+
+    /// The same VF for nobody: without a link until something is laid down for it.
+    #[must_use]
+    pub fn vacated(&self) -> Self {
+        let policy = Policy {
+            state: LinkState::Disable,
+            ..self.usual_policy()
+        };
+        self.laid_down(policy)
+    }
+
+    fn usual_policy(&self) -> Policy {
+        Policy::new(MacAddr(NicMac::from_name(&self.name).0))
+    }
+
+    fn laid_down(&self, policy: Policy) -> Self {
+        let mut nic = self.clone();
+        nic.mac = NicMac(policy.mac.0);
+        if let Some(vf) = &mut nic.vf {
+            vf.policy = policy;
+        }
+        nic
     }
 }
 

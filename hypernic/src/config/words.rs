@@ -3,6 +3,7 @@
 use toml::{Table, Value};
 
 use super::cells::MAIN;
+use super::text::policy;
 use super::types::{Cable, HostConfig, LinkLocal, NicConfig, SocketSpec, SwitchConfig};
 use crate::guard::{Guard, Storm};
 
@@ -47,6 +48,19 @@ impl NicConfig {
             guard: guard_words(&self.guard),
             link: (self.cable == Cable::Down).then(|| "down".into()),
         }
+    }
+
+    /// What is laid down for a VF, in a file's words; none of another NIC.
+    pub(crate) fn policy_table(&self) -> Option<Table> {
+        Some(policy(&self.vf.as_ref()?.policy, &self.name))
+    }
+
+    /// The same in the words of the control socket.
+    pub fn vf_words(&self) -> Option<control::VfConfig> {
+        let vf = self.vf.as_ref()?;
+        let mut words = self.policy_table()?;
+        words.insert("index".into(), i64::from(vf.index).into());
+        Value::Table(underscores(words)).try_into().ok()
     }
 }
 

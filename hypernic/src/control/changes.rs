@@ -178,7 +178,7 @@ pub(super) fn remove_nic(host: &mut Host, call: &NicRemove) -> Outcome {
 }
 
 /// A NIC that stands still for a move stays until that is decided.
-fn is_no_move(host: &Host, name: &str) -> Result<(), Failure> {
+pub(super) fn is_no_move(host: &Host, name: &str) -> Result<(), Failure> {
     host.may_change(name).map_err(|error| Failure::InUse {
         kind: "NIC".into(),
         name: name.into(),

@@ -16,6 +16,12 @@ pub(super) fn add(host: &mut Host, call: &ChipAdd) -> Outcome {
     let wanted = wanted.map_err(Failure::invalid)?;
     if let Some(there) = is.chip_words(name) {
         compare("chip", name, &there, &words(&wanted, name)?)?;
+    } else if call.check != Some(true) {
+        // They are others than those that have moved away.
+        for nic in wanted.nics.iter().filter(|nic| nic.of_chip() == Some(name)) {
+            let forgotten = host.moves_mut().forget_away(&nic.name);
+            forgotten.map_err(Failure::failed)?;
+        }
     }
     follow(host, &terms!(call), name, &wanted, false)
 }

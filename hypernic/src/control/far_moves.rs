@@ -32,8 +32,8 @@ impl Cell {
         if let Some(nic) = nics.find(|nic| nic.name == one.nic) {
             return Self::of(host, nic);
         }
-        let words: control::NicConfig = serde_json::from_str(&one.words).ok()?;
-        Self::named(host, words.cell.filter(|cell| cell != MAIN)?)
+        let nic = one.said().ok()?.nic;
+        Self::named(host, nic.cell.filter(|cell| cell != MAIN)?)
     }
 
     fn named(host: &Host, name: String) -> Option<Self> {
@@ -85,20 +85,25 @@ impl Cell {
         state.map(Some).ok_or_else(nothing)
     }
 
+    /// Whether a VF could come in place of one of its own: it knows which of them VMMs have.
+    pub fn may_load(
+        &self,
+        host: &Host,
+        call: &MigrateLoad,
+        nic: &NicConfig,
+    ) -> Result<(), Failure> {
+        self.ask(host, &partly(call, nic)).map(drop)
+    }
+
     /// A NIC comes to it, and stands still there.
     pub fn load(
         &self,
         host: &mut Host,
-        (id, nic): (&str, &NicConfig),
-        state: &[u8],
+        call: &MigrateLoad,
+        nic: &NicConfig,
     ) -> Result<(), Failure> {
-        let call = MigrateLoad {
-            id: id.into(),
-            nic: nic.words(),
-            state: Some(hex::of(state)),
-            partly: Some(true),
-            ..MigrateLoad::default()
-        };
+        let id = &call.id;
+        let call = partly(call, nic);
         let is_new = !host.cells().contains_key(&self.name);
         if is_new {
             host.start_cell(&self.name).map_err(failed)?;
@@ -122,7 +127,7 @@ impl Cell {
         }
         // From here on it is told of the NIC like all others, and has it already.
         let before = host.configuration();
-        let added = host.add_nic(nic);
+        let added = host.add_far_nic(nic);
         added
             .and_then(|()| host.settle_or_go_back(&before))
             .map_err(|error| {
@@ -160,5 +165,15 @@ impl Cell {
             ..MigrateAbort::default()
         };
         self.ask(host, &call).map(drop)
+    }
+}
+
+/// A load as a cell is asked for it.
+fn partly(call: &MigrateLoad, nic: &NicConfig) -> MigrateLoad {
+    MigrateLoad {
+        nic: nic.words(),
+        if_generation: None,
+        partly: Some(true),
+        ..call.clone()
     }
 }

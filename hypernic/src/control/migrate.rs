@@ -3,17 +3,18 @@
 
 use control::{
     Changed, Failure, MigrateAbort, MigrateCommit, MigrateList, MigrateLoad, MigrateSave,
-    MoveSaved, MoveSide, MoveStep, NicConfig as Words,
+    MoveSaved, MoveSide, MoveStep, NicConfig as NicWords,
 };
 use serde_json::{Map, Value};
 
 use super::changes::{self, Terms, compare, failed, no_nic, terms};
 use super::far_moves::Cell;
+use super::moved_vfs;
 use crate::config::edit::Edit;
 use crate::config::{NicConfig, SocketSpec};
 use crate::hex;
 use crate::host::Host;
-use crate::moves::{MOST_OPEN, Move};
+use crate::moves::{MOST_OPEN, Move, VfWords, Words};
 use crate::nic::HoldRefusal;
 use crate::spec::Transport;
 use crate::{quarantine, sandbox, upgrade};
@@ -41,12 +42,15 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
     let is = host.configuration();
     let nic = is.nics.iter().find(|nic| nic.name == *name);
     let nic = nic.ok_or_else(|| no_nic(host, name))?;
-    can_move(nic)?;
+    can_move(host, nic)?;
     is_free(host, name)?;
     let words = Words {
-        capture: None,
-        capture_mib: None,
-        ..nic.words()
+        nic: NicWords {
+            capture: None,
+            capture_mib: None,
+            ..nic.words()
+        },
+        vf: moved_vfs::leaving(nic),
     };
     let cell = Cell::of(host, nic);
     let state = match &cell {
@@ -55,7 +59,8 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
     };
     let Some(state) = state else {
         return Ok(MoveSaved {
-            nic: words,
+            nic: words.nic,
+            vf: words.vf.map(|vf| vf.policy),
             state: None,
             changed: true,
         });
@@ -65,7 +70,7 @@ pub(super) fn save(host: &mut Host, call: &MigrateSave) -> Result<MoveSaved, Fai
         nic: name.clone(),
         side: MoveSide::Source,
         step: MoveStep::Prepared,
-        words: text_of(&words),
+        words: words.text(),
         state: Some(state),
     };
     if let Err(why) = noted(host, one) {
@@ -97,8 +102,10 @@ fn held(host: &Host, call: &MigrateSave) -> Result<Option<Vec<u8>>, Failure> {
 
 /// What was saved of a NIC.
 fn saved(one: &Move, changed: bool) -> Result<MoveSaved, Failure> {
+    let said = said(one)?;
     Ok(MoveSaved {
-        nic: words_of(one)?,
+        nic: said.nic,
+        vf: said.vf.map(|vf| vf.policy),
         state: one.state.as_deref().map(hex::of),
         changed,
     })
@@ -119,36 +126,61 @@ pub(super) fn load(host: &mut Host, call: &MigrateLoad) -> Result<Changed, Failu
     let anew = |known: &&Move| call.partly == Some(true) && known.step == MoveStep::Aborted;
     if let Some(known) = host.moves().get(id).filter(|known| !anew(known)) {
         is_same(known, MoveSide::Destination, &words.name)?;
-        let wanted = is.without_nic(&words.name).nic_beside(words);
-        let wanted = wanted.map_err(Failure::invalid)?;
-        compare("NIC", &words.name, &words_of(known)?, &wanted.words())?;
+        let said = said(known)?;
+        let is_policy = said.vf.map(|vf| vf.policy);
+        compare("VF", &words.name, &is_policy, &call.vf)?;
+        if call.vf.is_none() {
+            let wanted = is.without_nic(&words.name).nic_beside(words);
+            let wanted = wanted.map_err(Failure::invalid)?;
+            compare("NIC", &words.name, &said.nic, &wanted.words())?;
+        }
         return Ok(changed(host, false));
     }
-    let wanted = is.nic_beside(words).map_err(Failure::invalid)?;
-    can_move(&wanted)?;
+    let wanted = match &call.vf {
+        Some(policy) => moved_vfs::coming(host, call, policy)?,
+        None => is.nic_beside(words).map_err(Failure::invalid)?,
+    };
+    can_move(host, &wanted)?;
+    let vf = match &call.vf {
+        Some(policy) => {
+            is_free(host, &wanted.name)?;
+            Some(VfWords {
+                policy: policy.clone(),
+                was: moved_vfs::makes_place(host, &wanted.name)?,
+            })
+        }
+        None => None,
+    };
     sandbox::permits_nic(&wanted).map_err(Failure::failed)?;
+    let cell = Cell::of(host, &wanted);
     if terms.only_check() {
+        if let Some(cell) = cell.filter(|_| vf.is_some()) {
+            cell.may_load(host, call, &wanted)?;
+        }
         return Ok(changed(host, false));
     }
     let state = call.state.as_deref().and_then(hex::bytes);
     let state = state.ok_or_else(|| {
         Failure::invalid("the call has no state in hexadecimal, as the source has said it")
     })?;
-    let cell = Cell::of(host, &wanted);
     match &cell {
-        Some(cell) => cell.load(host, (id, &wanted), &state)?,
-        None => host.add_held(&wanted, &state).map_err(failed)?,
+        Some(cell) => cell.load(host, call, &wanted)?,
+        None => host.put_held(&wanted, &state).map_err(failed)?,
     }
+    let words = Words {
+        nic: wanted.words(),
+        vf,
+    };
     let one = Move {
         id: id.clone(),
         nic: wanted.name.clone(),
         side: MoveSide::Destination,
         step: MoveStep::Prepared,
-        words: text_of(&wanted.words()),
+        words: words.text(),
         state: Some(state),
     };
-    if let Err(why) = noted(host, one) {
-        gone(host, &wanted.name);
+    if let Err(why) = noted(host, one.clone()) {
+        gone(host, &one);
         if let Some(cell) = cell {
             cell.take_back(host, id);
         }
@@ -174,9 +206,11 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
         false => None,
     };
     let cell = Cell::of_move(host, &one);
-    let edit = match &config {
-        Some(config) => Edit::AddNic(config),
-        None => Edit::RemoveNic(&one.nic),
+    let place = moved_vfs::Place::of(host, &one);
+    let edit = match (&place, &config) {
+        (Some(place), _) => place.edit(),
+        (None, Some(config)) => Edit::AddNic(config),
+        (None, None) => Edit::RemoveNic(&one.nic),
     };
     if terms.only_check() {
         terms.write(host, edit)?;
@@ -203,7 +237,7 @@ pub(super) fn commit(host: &mut Host, call: &MigrateCommit) -> Result<Changed, F
             host.release_nic(&one.nic);
         }
         (true, Some(_)) => {}
-        (false, _) => gone(host, &one.nic),
+        (false, _) => gone(host, &one),
     }
     tracing::info!(nic = %one.nic, id = %one.id, "{}", match here {
         true => "has come for good",
@@ -219,11 +253,18 @@ fn committed_again(host: &Host, one: &Move, terms: &Terms) -> Result<Changed, Fa
     let is = host.as_is();
     let nic = is.nics.iter().find(|nic| nic.name == one.nic);
     let last = host.moves().of_nic(&one.nic);
+    let place = moved_vfs::Place::of(host, one);
     // Another move or another NIC of this name may have come since.
-    let written = match (last.is_some_and(|last| last.id == one.id), one.side, nic) {
-        (true, MoveSide::Source, None) => terms.write(host, Edit::RemoveNic(&one.nic))?,
-        (true, MoveSide::Destination, Some(nic)) => terms.write(host, Edit::AddNic(nic))?,
+    let edit = match (&place, one.side, nic) {
+        _ if last.is_none_or(|last| last.id != one.id) => None,
+        (Some(place), ..) => Some(place.edit()),
+        (None, MoveSide::Source, None) => Some(Edit::RemoveNic(&one.nic)),
+        (None, MoveSide::Destination, Some(nic)) => Some(Edit::AddNic(nic)),
         _ => None,
+    };
+    let written = match edit {
+        Some(edit) => terms.write(host, edit)?,
+        None => None,
     };
     changes::keep(written)?;
     Ok(changed(host, false))
@@ -254,24 +295,30 @@ pub(super) fn abort(host: &mut Host, call: &MigrateAbort) -> Result<Changed, Fai
         // It may have been lost when the daemon started.
         let config = config_of(host, &one)?;
         let state = one.state.clone().unwrap_or_default();
-        host.add_held(&config, &state).map_err(failed)?;
+        host.put_held(&config, &state).map_err(failed)?;
     }
     let done = Move {
         step: MoveStep::Aborted,
         state: one.state.clone().filter(|_| here),
         ..one.clone()
     };
-    noted(host, done)?;
+    noted(host, done.clone())?;
     match (here, cell) {
         (true, None) => host.release_nic(&one.nic),
         (true, Some(_)) => {}
-        (false, _) => gone(host, &one.nic),
+        (false, _) => gone(host, &one),
+    }
+    let told = changed(host, true);
+    // From here on what is laid down for a VF in whose place it did not come is as it is said.
+    if !here && said(&one)?.vf.is_some() {
+        let words = String::new();
+        noted(host, Move { words, ..done })?;
     }
     tracing::info!(nic = %one.nic, id = %one.id, "{}", match here {
         true => "stays, and is served again",
         false => "does not come",
     });
-    Ok(changed(host, true))
+    Ok(told)
 }
 
 /// Which moves there are.
@@ -368,12 +415,9 @@ fn unknown(host: &Host, id: &str) -> Failure {
 }
 
 /// Whether a NIC is one that could go on elsewhere.
-fn can_move(nic: &NicConfig) -> Result<(), Failure> {
-    let why = if let Some(chip) = nic.of_chip() {
-        format!(
-            "is a function of the chip {chip}, and is made with a chip and not alone: only a VMM that asks for it takes it along. Shut its \
-             guest down, or give the guest a virtio-net over vhost-user"
-        )
+fn can_move(host: &Host, nic: &NicConfig) -> Result<(), Failure> {
+    let why = if let Some(why) = moved_vfs::stays(host, nic) {
+        why
     } else if nic.transport == Transport::VhostUser {
         "has a VMM that takes its state along by itself: make the NIC at the destination (hypernic nic add), then migrate the VM"
             .into()
@@ -443,13 +487,8 @@ fn asked_first(source_said: Option<bool>, what: &str) -> Result<(), Failure> {
     }
 }
 
-fn text_of(words: &Words) -> String {
-    serde_json::to_string(words).unwrap_or_default()
-}
-
-fn words_of(one: &Move) -> Result<Words, Failure> {
-    let words = serde_json::from_str(&one.words);
-    words.map_err(|error| Failure::failed(format!("the note of the move {}: {error}", one.id)))
+fn said(one: &Move) -> Result<Words, Failure> {
+    one.said().map_err(Failure::failed)
 }
 
 /// A move's NIC, as it is or is to be here.
@@ -458,7 +497,7 @@ fn config_of(host: &Host, one: &Move) -> Result<NicConfig, Failure> {
     if let Some(nic) = is.nics.iter().find(|nic| nic.name == one.nic) {
         return Ok(nic.clone());
     }
-    let words = words_of(one)?;
+    let words = said(one)?.nic;
     is.nic_beside(&words).map_err(Failure::invalid)
 }
 
@@ -467,14 +506,19 @@ fn is_there(host: &mut Host, config: &NicConfig, one: &Move) -> Result<(), Failu
     let state = one.state.as_deref().unwrap_or_default();
     let made = match host.is_held(&one.nic) {
         true => host.load_held(&one.nic, state),
-        false => host.add_held(config, state),
+        false => host.put_held(config, state),
     };
     made.map_err(failed)
 }
 
-/// A NIC is here no more, and all processes know that.
-fn gone(host: &mut Host, nic: &str) {
-    host.remove_nic(nic);
+/// A NIC is here no more, and all processes know that. Its chip keeps a VF, for another guest.
+fn gone(host: &mut Host, one: &Move) {
+    let stays = host.vf_after(one).map(|vf| host.renew_vf(&vf));
+    match stays {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::error!(nic = %one.nic, "its chip has it no more: {error}"),
+        None => drop(host.remove_nic(&one.nic)),
+    }
     if host.has_cells()
         && let Err(error) = host.settle()
     {

@@ -4,7 +4,7 @@ use control::{Failure, Refusal, Storm, Vf, VfChange, VfSet, Vfs};
 use pf::{Change, LinkState, PortVlan};
 use wire::MacAddr;
 
-use super::changes::{Terms, failed, keep, terms};
+use super::changes::{Terms, failed, is_no_move, keep, terms};
 use crate::config::VfConfig;
 use crate::config::edit::Edit;
 use crate::host::Host;
@@ -63,6 +63,7 @@ pub fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
 pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
     let changes = changes(&call.change).map_err(Failure::invalid)?;
     known(host, &call.nic)?;
+    is_no_move(host, &call.nic)?;
     let before = host.vf_policy(&call.nic);
     let vf = host.vfs().find(|(name, _)| *name == call.nic);
     let (chip, index) = vf.map_or((String::new(), 0), |(_, vf)| (vf.chip.clone(), vf.index));
@@ -73,6 +74,9 @@ pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
         host.check_vf(&call.nic, &changes).map_err(invalid)?;
         return Ok(true);
     }
+    // Said expressly, it is another VF than the one that has moved away.
+    let forgotten = host.moves_mut().forget_away(&call.nic);
+    forgotten.map_err(Failure::failed)?;
     // Other processes have the VF, or know its address.
     let was = host.has_cells().then(|| host.configuration());
     host.set_any_vf(&call.nic, &changes).map_err(invalid)?;

@@ -123,7 +123,8 @@ impl Host {
         match step {
             Step::RemoveNic(name) => self.may_change(name)?,
             Step::SetNic(nic) => self.may_change(&nic.name)?,
-            Step::AddNic(nic) => self.has_gone(nic).map_or(Ok(()), Err)?,
+            Step::SetVf(nic, changes) => self.may_set_vf(nic, changes)?,
+            Step::AddNic(nic) => self.may_come(nic)?,
             _ => {}
         }
         match step {

@@ -55,7 +55,7 @@ impl Host {
     ///
     /// # Errors
     /// There is nobody to start that process.
-    pub(super) fn add_far_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+    pub(crate) fn add_far_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
         if self.head.own_cell().is_none() && keeper::current().is_none() {
             return Err(no_keeper(&format!("{} is in a cell", config.name)));
         }

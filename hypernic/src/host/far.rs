@@ -6,6 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::config::{ChipConfig, HostConfig, NicConfig};
+use crate::spec::PortSpec;
 
 /// How a NIC is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,15 @@ pub(super) struct Far {
 }
 
 impl Far {
+    /// A NIC is there no more: the next to have its address is elsewhere.
+    pub(super) fn has_gone(&mut self, nic: NicConfig) {
+        let chip = nic.vf.and_then(|vf| self.chips.get(&vf.chip));
+        let port = chip.map_or(nic.port, |chip| chip.port.clone());
+        if let (PortSpec::Switch(switch), Some(cell)) = (port, nic.cell) {
+            self.gone.push((switch, cell));
+        }
+    }
+
     pub(super) fn state(&self, nic: &str) -> Option<NicState> {
         self.nics.get(nic)?;
         // One that was never asked has no VMM that this process knows of.

@@ -40,7 +40,7 @@ impl Host {
     }
 
     /// Its chips.
-    fn chip_configs(&self) -> impl Iterator<Item = &ChipConfig> {
+    pub(super) fn chip_configs(&self) -> impl Iterator<Item = &ChipConfig> {
         let own = self.chips.values().map(|(_, config)| config);
         own.chain(self.far.chips.values())
     }

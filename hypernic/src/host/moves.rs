@@ -32,10 +32,24 @@ impl Host {
     }
 
     fn forget_address(&self, name: &str) {
-        let switch = self.nics.get(name).and_then(|nic| nic.switch.as_ref());
-        if let Some(running) = switch.and_then(|switch| self.switches.get(switch)) {
-            running.switch.forget(name);
+        // The switch of the host knows a VF at the port of its chip.
+        let chip = self.vf(name).map(|(chip, _)| chip);
+        let (switch, port) = match chip {
+            Some(chip) => (chip.outer_name(), self.chip_of(name)),
+            None => {
+                let nic = self.nics.get(name);
+                (nic.and_then(|nic| nic.switch.as_deref()), Some(name))
+            }
+        };
+        let running = switch.and_then(|switch| self.switches.get(switch));
+        if let Some((running, port)) = running.zip(port) {
+            running.switch.forget(port);
         }
+    }
+
+    fn chip_of(&self, vf: &str) -> Option<&str> {
+        let nic = self.nics.get(vf)?;
+        Some(nic.config.vf.as_ref()?.chip.as_str())
     }
 
     /// A NIC that stands still goes on, on its switch as well.
@@ -123,10 +137,11 @@ impl Host {
     /// Whether a NIC that was configured has gone to another host, and is not made. A cell knows that of its own ones.
     pub(super) fn has_gone(&self, nic: &NicConfig) -> Option<Error> {
         let name = &nic.name;
-        if self.head.own_cell().is_some() && !self.head.is_own(nic) {
+        let is_others = self.head.own_cell().is_some() && !self.head.is_own(nic);
+        if is_others || nic.vf.is_some() {
             return None;
         }
-        let gone = self.moves.of_nic(name).filter(|one| one.is_away())?;
+        let gone = self.moves.away(name)?;
         Some(Error::Host(format!(
             "{name} has moved to another host by the move {}, and is not made here; take it out of the file, or say hypernic nic \
              add if it is to be another one",
@@ -142,7 +157,8 @@ impl Host {
         }
         let is_own = |name: &str| {
             let mut nics = told.nics.iter();
-            nics.any(|nic| nic.name == name && self.head.is_own(nic))
+            let same = |nic: &NicConfig| nic.name == name && self.head.is_own(nic);
+            nics.any(|nic| same(nic) && !self.is_another_vf(nic))
         };
         let away = self.moves.all().iter().filter(|one| one.is_away());
         let others = away.filter(|one| !is_own(&one.nic));
@@ -169,8 +185,10 @@ impl Host {
             if !self.moves.of_nic(&one.nic).is_some_and(is_last) {
                 continue;
             }
-            let words = serde_json::from_str(&one.words).map_err(|error| error.to_string());
-            let config = words.and_then(|words| self.as_is().nic_beside(&words));
+            let config = one.said().and_then(|said| match said.vf {
+                Some(_) => Err("its chip has no such VF".into()),
+                None => self.as_is().nic_beside(&said.nic),
+            });
             let made = config.map_err(Error::Host);
             let made = made.and_then(|config| self.add_nic(&config));
             if let Err(error) = made {

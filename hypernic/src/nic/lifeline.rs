@@ -101,8 +101,8 @@ pub(crate) trait Granted: Send {
     fn is_asked_for(&self) -> bool {
         false
     }
-    /// The address that it was granted. `None`: its chip does not say.
-    fn station(&self) -> Option<[u8; 6]> {
+    /// The address that it was granted, and the tag that its frames get. `None`: its chip does not say.
+    fn station(&self) -> Option<([u8; 6], Option<u16>)> {
         None
     }
 }

@@ -3,14 +3,21 @@
 use frame::{Batch, Sink};
 use wire::Offload;
 
-/// Announces a station on a wire. Whether somebody took it.
-pub(super) fn announce(out: &dyn Sink, mac: [u8; 6]) -> bool {
+/// Announces a station on a wire, where its frames have this tag. Whether somebody took it.
+pub(super) fn announce(out: &dyn Sink, mac: [u8; 6], tag: Option<u16>) -> bool {
     // A group, or none, is no station's address.
     if mac[0] & 1 != 0 || mac == [0; 6] {
         return false;
     }
     let mut batch = Batch::new();
-    batch.push_bytes(&rarp(mac));
+    let frame = rarp(mac);
+    match tag {
+        Some(tag) => {
+            let (addresses, rest) = frame.split_at(12);
+            batch.push_bytes(&[addresses, &[0x81, 0], &tag.to_be_bytes(), rest].concat());
+        }
+        None => batch.push_bytes(&frame),
+    }
     batch.end(Offload::NONE);
     let taken = out.deliver(&batch, &[0]);
     if taken == 0 {

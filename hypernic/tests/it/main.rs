@@ -24,6 +24,7 @@ mod man;
 mod metrics;
 mod migrate;
 mod migrate_cells;
+mod migrate_vfs;
 mod monitor;
 mod moving;
 mod pf;

@@ -1,6 +1,6 @@
 //! `hypernic migrate`: NICs that move between two daemons, each a process of its own, while guests' memory stays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,19 +27,29 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(head: &str, nic: &str) -> Self {
+        Self::with(head, |host, dir| match host {
+            0 => format!(
+                "[[nic]]\nname = \"moves\"\nsocket-path = {:?}\n{nic}",
+                dir.join("moves.sock")
+            ),
+            _ => String::new(),
+        })
+    }
+
+    /// With what each file says besides.
+    pub(crate) fn with(head: &str, more: impl Fn(usize, &Path) -> String) -> Self {
         let wire = tempfile::tempdir().expect("a folder");
         let labs = [0, 1].map(|host| {
             let port = ["stream:listen=", "stream:"][host];
             let wire = wire.path().join("wire");
             Lab::with(|dir| {
                 let stays = dir.join("stays.sock");
-                let moves = format!("[[nic]]\nname = \"moves\"\nsocket-path = {:?}\n{nic}", dir.join("moves.sock"));
                 format!(
                     "control-persist = true\n{head}[[switch]]\nname = \"lan\"\nports = [\"{port}{}\"]\n\
                      [[nic]]\nname = \"stays\"\nsocket-path = {stays:?}\nmodel = \"e1000\"\n\
                      mac = \"52:54:00:76:00:1{host}\"\nport = \"switch:lan\"\n{}",
                     wire.display(),
-                    [moves.as_str(), ""][host],
+                    more(host, dir),
                 )
             })
         });
@@ -70,7 +80,7 @@ impl Pair {
         let mut words: Vec<_> = words.split(' ').map(str::to_owned).collect();
         let destination = self.labs[1].control().display().to_string();
         words.extend(["--to".to_owned(), destination]);
-        if words[0] == "prepare" {
+        if words[0] == "prepare" && words[2] == "moves" {
             let there = self.socket("moves", 1).display().to_string();
             words.extend(["--socket-path".to_owned(), there]);
         }
@@ -271,7 +281,8 @@ fn what_cannot_move_and_what_is_decided_have_named_errors() {
     let dir = pair.labs[0].dir.path().to_owned();
     let at = |name: &str| dir.join(name).display().to_string();
     pair.labs[0].ran(&format!(
-        "chip add p0 --port switch:lan --vfs 1 --vf-socket-path {}",
+        "chip add p0 --port switch:lan --vfs 1 --pf guest --socket-path {} --vf-socket-path {}",
+        at("pf"),
         at("vf{}")
     ));
     pair.labs[0].ran(&format!(
@@ -279,7 +290,8 @@ fn what_cannot_move_and_what_is_decided_have_named_errors() {
         at("v0.sock")
     ));
     for (words, why) in [
-        ("prepare m1 p0vf0", "a function of the chip p0"),
+        ("prepare m1 p0vf0", "whose physical function a guest drives"),
+        ("prepare m1 p0", "whose physical function a guest drives"),
         ("prepare m1 v0", "takes its state along by itself"),
         ("prepare m1 none", "there is no NIC \"none\""),
         ("prepare m/1 moves", "names no move"),
@@ -386,14 +398,19 @@ fn a_file_that_still_names_a_nic_that_has_gone_does_not_bring_it_back() {
 }
 
 /// One of four calls of which a move is made.
-fn step(pair: &Pair, number: usize, saved: &mut Option<control::MoveSaved>) {
+pub(crate) fn step(
+    pair: &Pair,
+    (nic, there): (&str, &str),
+    number: usize,
+    saved: &mut Option<control::MoveSaved>,
+) {
     let [source, destination] = [0, 1].map(|host| pair.labs[host].control());
     let id = || "m1".to_owned();
     match number {
         0 => {
             let call = MigrateSave {
                 id: id(),
-                nic: "moves".into(),
+                nic: nic.into(),
                 ..MigrateSave::default()
             };
             *saved = Some(ask(&source, &call).expect("saved"));
@@ -401,12 +418,14 @@ fn step(pair: &Pair, number: usize, saved: &mut Option<control::MoveSaved>) {
         1 => {
             let saved = saved.as_ref().expect("saved before");
             let nic = control::NicConfig {
+                name: there.into(),
                 socket_path: Some(pair.socket("moves", 1).display().to_string()),
                 ..saved.nic.clone()
             };
             let call = MigrateLoad {
                 id: id(),
                 nic,
+                vf: saved.vf.clone(),
                 state: saved.state.clone(),
                 ..MigrateLoad::default()
             };
@@ -445,7 +464,7 @@ pub(crate) fn broken_off(hosts: &[&[usize]], make: impl Fn() -> Pair, kill: impl
             until("it is gone", || pair.run("prepare m0 moves --check").ok());
             let mut saved = None;
             for number in 0..calls {
-                step(&pair, number, &mut saved);
+                step(&pair, ("moves", "moves"), number, &mut saved);
                 let lives = [0, 1].map(|host| pair.lives(host));
                 assert_eq!(lives, [false, number == 3], "{what}, after call {number}");
             }

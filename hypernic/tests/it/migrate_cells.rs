@@ -27,7 +27,7 @@ fn processes(lab: &Lab) -> BTreeMap<String, Option<Pid>> {
 }
 
 /// All processes answer, and this one, if it was killed, is another.
-fn all_answer(lab: &Lab, killed: Option<(&str, Pid)>) {
+pub(crate) fn all_answer(lab: &Lab, killed: Option<(&str, Pid)>) {
     lab.until("all processes", || {
         if !lab.run("cell list").status.success() {
             return None;
@@ -47,7 +47,7 @@ fn parent(pid: Pid) -> Pid {
 }
 
 /// Kills the worker of a process, or what keeps it.
-fn kill(lab: &Lab, name: &str, keeper: bool) {
+pub(crate) fn kill(lab: &Lab, name: &str, keeper: bool) {
     // A cell has gone with its last NIC.
     let Some(Some(worker)) = processes(lab).get(name).copied() else {
         return;
@@ -58,7 +58,7 @@ fn kill(lab: &Lab, name: &str, keeper: bool) {
 }
 
 /// The host of a daemon goes off and on again.
-fn restart(lab: &mut Lab) {
+pub(crate) fn restart(lab: &mut Lab) {
     let workers = processes(lab).into_values().flatten();
     let all: Vec<_> = workers
         .flat_map(|worker| [parent(worker), worker])

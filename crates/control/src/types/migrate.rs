@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::NicConfig;
+use super::chip::VfConfig;
 use crate::idl::{records, words};
 
 words! {
@@ -48,6 +49,8 @@ records! {
     MoveSaved {
         /// Its words, but for its capture.
         nic: NicConfig,
+        /// Of a VF what is laid down for it: the other words are those of its chip.
+        vf: Option<Box<VfConfig>>,
         /// What it is, in hexadecimal; nothing if the call only asked.
         state: Option<String>,
         /// Something is other than it was.
@@ -59,8 +62,10 @@ records! {
     MigrateLoad {
         /// The operator's name for the move.
         id: String,
-        /// Its words here.
+        /// Its words here. Of a VF its name alone counts: it comes in place of the VF of that name.
         nic: NicConfig,
+        /// Of a VF what is to be laid down for it.
+        vf: Option<Box<VfConfig>>,
         /// What it is, as the source has said. May be absent if the call only asks.
         state: Option<String>,
         /// Only say whether it could be done.

@@ -28,6 +28,13 @@ impl State for MovedVf {
     const VERSION: u32 = 1;
 }
 
+/// The revision of its model that a NIC had which was saved for a move.
+pub(crate) fn revision_saved(state: &[u8]) -> Option<u16> {
+    let moved = snapshot::open(MovedVf::KIND, state).and_then(|saved| saved.decode::<MovedVf>());
+    let model = moved.map(|moved| moved.model);
+    snapshot::revision_of(model.as_deref().unwrap_or(state))
+}
+
 impl Board {
     /// A VMM has it or not. While it stands still nobody is there for what comes.
     pub(super) fn attach(&mut self, attached: bool) {
@@ -127,9 +134,10 @@ impl Board {
     /// Tells the wire where its guest is now. Whether somebody took it.
     pub(super) fn announce(&mut self) -> bool {
         let of_vf = self.granted.as_ref().and_then(|chip| chip.station());
+        let (of_vf, tag) = of_vf.unzip();
         let mac = self.control.station().or(of_vf);
         let mac = mac.unwrap_or(self.moves.mac);
-        let taken = rarp::announce(&*self.engine.out, mac);
+        let taken = rarp::announce(&*self.engine.out, mac, tag.flatten());
         match taken {
             true => self.moves.announced += 1,
             false => self.moves.lost += 1,
@@ -156,5 +164,22 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(read(&bytes[..len]).is_err(), "{len} bytes");
         }
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Model;
+
+    impl State for Model {
+        const KIND: Kind = Kind::new("model");
+        const VERSION: u32 = 1;
+    }
+
+    #[test]
+    fn a_vf_on_its_way_is_of_the_revision_of_its_model() {
+        let model = snapshot::stamp(snapshot::seal(&Model), 3);
+        assert_eq!(revision_saved(&model), Some(3));
+        let moved = snapshot::seal(&MovedVf { asked: None, model });
+        assert_eq!(revision_saved(&moved), Some(3));
+        assert_eq!(revision_saved(b"nothing"), None);
     }
 }

@@ -387,7 +387,7 @@ impl Backend for Board {
     }
 
     fn announce(&mut self, mac: [u8; 6]) {
-        match rarp::announce(&*self.engine.out, mac) {
+        match rarp::announce(&*self.engine.out, mac, None) {
             true => self.counts.announced += 1,
             false => self.counts.announcements_lost += 1,
         }
