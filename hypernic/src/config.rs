@@ -6,6 +6,7 @@ pub mod cells;
 mod check;
 pub(crate) mod edit;
 mod plan;
+mod policies;
 mod profile;
 mod raw;
 pub mod reference;

@@ -8,7 +8,6 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::beside::of_words;
 use super::cells::named;
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, revision, tenant};
 use super::types::{
@@ -62,7 +61,11 @@ impl RawVf {
         said.iter().find(|(_, is)| *is).map(|(word, _)| *word)
     }
 
-    fn apply(&self, policy: &mut Policy) -> Result<(), Fault> {
+    /// Lays down what is said.
+    ///
+    /// # Errors
+    /// A word that cannot be.
+    pub(super) fn apply(&self, policy: &mut Policy) -> Result<(), Fault> {
         if let Some(mac) = &self.mac {
             policy.mac = MacAddr(mac.get_ref().0);
             policy.mac_set = true;
@@ -109,43 +112,6 @@ impl RawVf {
         }
         policy.strict = self.strict;
         Ok(())
-    }
-}
-
-impl NicConfig {
-    /// The same VF with another policy; what else the words say means nothing.
-    ///
-    /// # Errors
-    /// A policy that cannot be: one line.
-    pub fn with_policy(&self, words: &control::VfConfig) -> Result<Self, String> {
-        let raw: RawVf = of_words(words)?;
-        let mut policy = self.usual_policy();
-        raw.apply(&mut policy)
-            .map_err(|Fault(_, message)| message)?;
-        Ok(self.laid_down(policy))
-    }
-
-    /// The same VF for nobody: without a link until something is laid down for it.
-    #[must_use]
-    pub fn vacated(&self) -> Self {
-        let policy = Policy {
-            state: LinkState::Disable,
-            ..self.usual_policy()
-        };
-        self.laid_down(policy)
-    }
-
-    fn usual_policy(&self) -> Policy {
-        Policy::new(MacAddr(NicMac::from_name(&self.name).0))
-    }
-
-    fn laid_down(&self, policy: Policy) -> Self {
-        let mut nic = self.clone();
-        nic.mac = NicMac(policy.mac.0);
-        if let Some(vf) = &mut nic.vf {
-            vf.policy = policy;
-        }
-        nic
     }
 }
 

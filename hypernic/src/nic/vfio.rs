@@ -3,8 +3,6 @@
 mod moves;
 mod moving;
 
-pub(crate) use self::moving::revision_saved;
-
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
