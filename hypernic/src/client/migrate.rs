@@ -135,7 +135,7 @@ impl MigrateCommand {
                 paused,
                 check,
             } => {
-                let save_nic = nic.clone();
+                let moves = nic.clone();
                 let save = MigrateSave {
                     id,
                     nic,
@@ -154,9 +154,8 @@ impl MigrateCommand {
                     nic.name = name.clone().unwrap_or(nic.name);
                     if let Some(word) = own.filter(|_| is_vf) {
                         return Err(Error::Usage(format!(
-                            "{} is a VF, and comes in place of another one, with that one's socket and its chip's port: leave out --{word}; --name \
-                             says which one",
-                            save_nic
+                            "{moves} is a VF, and comes in place of another one, with that one's socket and its chip's port: leave out \
+                             --{word}; --name says which one"
                         )));
                     }
                     nic.socket_path = socket_path.clone().or(nic.socket_path);

@@ -74,12 +74,12 @@ pub(super) fn set(host: &mut Host, call: &VfSet) -> Result<bool, Failure> {
         host.check_vf(&call.nic, &changes).map_err(invalid)?;
         return Ok(true);
     }
-    // Said expressly, it is another VF than the one that has moved away.
-    let forgotten = host.moves_mut().forget_away(&call.nic);
-    forgotten.map_err(Failure::failed)?;
     // Other processes have the VF, or know its address.
     let was = host.has_cells().then(|| host.configuration());
     host.set_any_vf(&call.nic, &changes).map_err(invalid)?;
+    // Said expressly, it is another VF than the one that has moved away.
+    let forgotten = host.moves_mut().forget_away(&call.nic);
+    forgotten.map_err(Failure::failed)?;
     if let Some(was) = was {
         host.settle_or_go_back(&was).map_err(failed)?;
     }

@@ -53,6 +53,13 @@ fn policy(pair: &Pair, host: usize) -> Value {
 const NAMES: [&str; 2] = ["p0vf0", "p1vf1"];
 const MOVES: (&str, &str) = (NAMES[0], NAMES[1]);
 
+fn commit(id: &str) -> MigrateCommit {
+    MigrateCommit {
+        id: id.into(),
+        ..MigrateCommit::default()
+    }
+}
+
 fn has_address(pair: &Pair, host: usize) -> bool {
     policy(pair, host)["mac"] == "52:54:00:76:00:01"
 }
@@ -115,7 +122,7 @@ fn announced(stays: &mut Driver<SocketBus>) {
     );
 }
 
-fn moves_with_traffic(pair: &Pair) {
+fn moves_with_traffic(pair: &Pair, in_cell: bool) {
     let mut moves = Vf::new(SocketBus::connect(pair.socket("moves", 0)).expect("a bus"));
     let moves = moves.as_mut().expect("a VF");
     let mut stays = pair.driver("stays", 0);
@@ -178,9 +185,15 @@ fn moves_with_traffic(pair: &Pair) {
     assert_eq!(policy(pair, 1), before, "as it was");
     assert_eq!(ring(pair, 1), Some(0), "and new");
     talk(moves, &mut stays, 3);
+    assert_eq!(pair.seen(0).as_deref(), Some("p0"), "its switch knows it");
     until("it is gone", || {
         pair.run("prepare m2 p0vf0 --name p1vf1 --paused").ok()
     });
+    if !in_cell {
+        assert_eq!(pair.seen(0), None, "its switch has forgotten it");
+    }
+    ask(&pair.labs[0].control(), &commit("m2")).expect("it goes");
+    assert_eq!(pair.seen(0), None, "all switches have forgotten it");
     pair.ran("commit m2");
     announced(&mut stays);
     assert_eq!(policy(pair, 1), was);
@@ -204,7 +217,7 @@ fn moves_with_traffic(pair: &Pair) {
 #[test]
 fn a_vf_moves_in_place_of_another_one_with_its_policy_and_its_traffic() {
     let pair = of_vfs("", "");
-    moves_with_traffic(&pair);
+    moves_with_traffic(&pair, false);
     for (host, no) in [(0, "panicked"), (1, "panicked")] {
         let log = pair.labs[host].log();
         assert!(!log.contains("ERROR") && !log.contains(no), "{log}");
@@ -213,7 +226,7 @@ fn a_vf_moves_in_place_of_another_one_with_its_policy_and_its_traffic() {
 
 #[test]
 fn a_vf_of_a_chip_in_a_cell_moves_too() {
-    moves_with_traffic(&in_cells());
+    moves_with_traffic(&in_cells(), true);
 }
 
 #[test]
@@ -363,11 +376,18 @@ fn so_does_one_whose_workers_die() {
 }
 
 #[test]
-fn so_does_one_whose_cells_or_main_processes_die() {
+fn so_does_one_whose_cells_die() {
+    broken_off(&[&[0, 1]], in_cells, |lab| kill(lab, "x", true));
+}
+
+#[test]
+fn so_does_one_whose_cells_main_processes_die() {
+    broken_off(&[&[0, 1]], in_cells, |lab| kill(lab, "main", false));
+}
+
+#[test]
+fn so_does_one_in_cells_whose_hosts_go_off_and_on() {
     broken_off(&[&[0, 1]], in_cells, restart);
-    for (name, keeper) in [("x", true), ("main", false)] {
-        broken_off(&[&[0, 1]], in_cells, |lab| kill(lab, name, keeper));
-    }
 }
 
 /// The main process dies behind what a cell has done, and before it has noted that.
@@ -411,12 +431,11 @@ fn the_main_process_follows_what_a_cell_has_done_with_a_vf() {
     assert_eq!([0, 1].map(|host| has_address(&pair, host)), [true, false]);
     // What has gone has gone.
     pair.ran("prepare m2 p0vf0 --name p1vf1");
-    let commit = MigrateCommit {
-        id: "m2".into(),
+    let partly = MigrateCommit {
         partly: Some(true),
-        ..MigrateCommit::default()
+        ..commit("m2")
     };
-    ask(&cells[0], &commit).expect("it goes");
+    ask(&cells[0], &partly).expect("it goes");
     kill(&pair.labs[0], "main", false);
     pair.labs[0].until("it follows", || {
         (pair.steps() == ["committed", "prepared"]).then_some(())
