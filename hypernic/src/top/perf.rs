@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::look::{Counts, Look, Sample};
 use super::rates::Between;
 use crate::client::{Place, Printed, seconds};
+use crate::config::cells::MAIN;
 use crate::error::Error;
 use crate::worker::histogram;
 
@@ -51,7 +52,8 @@ struct WorkerPerf {
 #[derive(Debug, Serialize)]
 struct NicPerf {
     nic: String,
-    worker: u64,
+    /// As above: `0` of the main process, `CELL/0` of a cell.
+    worker: String,
     turns: u64,
     work_ns: u64,
 }
@@ -95,7 +97,7 @@ fn between(before: &Sample, now: &Sample) -> Perf {
     };
     let nic = |(name, counts): (&str, &Counts)| NicPerf {
         nic: name.to_owned(),
-        worker: get(counts, "worker"),
+        worker: worker_of(now, name, get(counts, "worker")),
         turns: of("nic", name).count("turns"),
         work_ns: of("nic", name).count("work_ns"),
     };
@@ -105,6 +107,16 @@ fn between(before: &Sample, now: &Sample) -> Perf {
         seconds,
         workers: now.of("worker").map(worker).collect(),
         nics,
+    }
+}
+
+/// The name of a NIC's worker, whose number is that in its process.
+fn worker_of(now: &Sample, nic: &str, number: u64) -> String {
+    let info = now.nics.iter().find(|info| info.config.name == nic);
+    let cell = info.and_then(|info| info.config.cell.as_deref());
+    match cell.filter(|cell| *cell != MAIN) {
+        Some(cell) => format!("{cell}/{number}"),
+        None => number.to_string(),
     }
 }
 
@@ -171,6 +183,13 @@ mod tests {
         let times = (worker.work_ns, worker.looking_ns, worker.asleep_ns);
         assert_eq!(times, (500_000_000, 1_000_000_000, 500_000_000));
         assert_eq!((perf.nics[0].work_ns, worker.turns), (200_000_000, 88));
+        assert_eq!(perf.nics[0].worker, "0");
+        for (cell, named) in [("x", "x/0"), (MAIN, "0")] {
+            let mut now = sample(begin, 3);
+            now.nics[0].config.cell = Some(cell.into());
+            let perf = between(&before, &now);
+            assert_eq!(perf.nics[0].worker, named);
+        }
         let text = text(&perf);
         assert!(
             text.contains("25.0 % work, 50.0 % looking, 25.0 % asleep; 88 turns"),
