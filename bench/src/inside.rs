@@ -6,8 +6,10 @@
 //! [`Pair::burst`] to call from a profiler or a counter. `hypernic-bench guest_to_guest --inside`
 //! prints the table ([`print`]).
 
+pub mod csb;
 pub mod fleet;
 mod frames;
+pub mod paged;
 pub mod realtek;
 pub mod virtio;
 
@@ -161,6 +163,7 @@ impl Guest {
         } else {
             let mut config = e1000::Config::new(mac(number));
             config.negotiation = std::time::Duration::ZERO;
+            config.csb = spec.csb;
             let mut nic = e1000::new(config);
             if spec.kept {
                 keep(&mut nic);

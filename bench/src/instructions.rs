@@ -2,12 +2,14 @@
 //! the data path that is the same on a busy machine and on an idle one.
 //!
 //! `hypernic-bench instructions` prints the table, with a name behind it what begins so. Each case runs twice, with few and with many bursts; the difference
-//! leaves out set-up.
+//! leaves out set-up. Where a driver and a server set up in turns, only the bursts are counted.
 
 use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::inside::Pair;
+use crate::inside::csb::{CsbPair, RealtekCsbPair};
+use crate::inside::paged::{Chip, PagedPair};
 use crate::inside::realtek::RealtekPair;
 use crate::inside::virtio::{Rings, VirtioPair, VirtioSpec};
 use crate::spec::{Mix, Spec};
@@ -187,6 +189,37 @@ fn realtek() -> Vec<(&'static str, Spec)> {
     ]
 }
 
+/// Whole frames, as in the tables of what a keeper costs.
+fn whole() -> [(&'static str, Spec); 4] {
+    [
+        ("60 bytes, one by one", Spec::frames(60, RING, 1)),
+        ("60 bytes, bursts of 32", Spec::frames(60, RING, 32)),
+        ("60 bytes, bursts of 128", Spec::frames(60, RING, 128)),
+        ("1514 bytes, bursts of 32", Spec::frames(1514, RING, 32)),
+    ]
+}
+
+/// What runs where tails are in memory: in doorbell pages, behind real servers, and in Communication Status Blocks.
+fn in_memory() -> Vec<(String, Case)> {
+    type Make = fn(Spec) -> Case;
+    let kinds: [(&str, Make); 4] = [
+        ("82540EM with pages", |spec| Case::Paged(Chip::E1000, spec)),
+        ("82576 with pages", |spec| Case::Paged(Chip::Igb, spec)),
+        ("82540EM with a CSB", Case::Csb),
+        ("RTL8168C with a CSB", Case::RealtekCsb),
+    ];
+    let mut all = Vec::new();
+    for (chip, make) in kinds {
+        let plain = whole().map(|(what, spec)| (format!("{chip}, {what}"), make(spec)));
+        let kept = whole().map(|(what, spec)| {
+            let name = format!("{chip} and a keeper, {what}");
+            (name, make(spec.kept()))
+        });
+        all.extend(plain.into_iter().chain(kept));
+    }
+    all
+}
+
 fn mixed(name: &'static str, mix: Mix, vf: bool) -> (&'static str, Spec) {
     let spec = Spec::frames(60, RING, 32).mixed(mix);
     (name, Spec { vf, ..spec })
@@ -244,6 +277,19 @@ enum Case {
     Realtek(Spec, bool),
     /// Two virtio-nets; the same.
     Virtio(VirtioSpec, bool),
+    /// Two NICs with doorbell pages, and their servers.
+    Paged(Chip, Spec),
+    /// Two 82540EMs with a Communication Status Block.
+    Csb(Spec),
+    /// Two RTL8168Cs with one.
+    RealtekCsb(Spec),
+}
+
+impl Case {
+    /// The one function of which something is counted; `None`: all that runs.
+    fn counted(&self) -> Option<&'static str> {
+        matches!(self, Case::Paged(..)).then_some(PagedPair::COUNTED)
+    }
 }
 
 /// All rows. What the drivers do themselves, where that is much, is counted behind them.
@@ -261,6 +307,7 @@ fn rows() -> Vec<(String, Case)> {
     };
     all.extend(realtek(false).chain(realtek(true)));
     all.extend(virtio(false).chain(virtio(true)));
+    all.extend(in_memory());
     all
 }
 
@@ -279,17 +326,17 @@ pub fn run(words: &[&str]) -> Result<()> {
     }
     println!("{:<66} instructions per frame", "between two guests");
     let wanted = words.first().copied().unwrap_or_default();
-    for (case, (name, _)) in rows().iter().enumerate() {
+    for (number, (name, case)) in rows().iter().enumerate() {
         if name.starts_with(wanted) {
-            println!("{name:<66} {:>8.1}", each(case)?);
+            println!("{name:<66} {:>8.1}", each(number, case.counted())?);
         }
     }
     Ok(())
 }
 
 /// Instructions of a case for each frame.
-fn each(case: usize) -> Result<f64> {
-    let [few, many] = BURSTS.map(|bursts| count(case, bursts));
+fn each(case: usize, counted: Option<&str>) -> Result<f64> {
+    let [few, many] = BURSTS.map(|bursts| count(case, counted, bursts));
     let ((few, few_frames), (many, many_frames)) = (few?, many?);
     Ok((many - few) as f64 / (many_frames - few_frames) as f64)
 }
@@ -324,16 +371,32 @@ fn bursts_of(case: &str, bursts: &str) -> Result<()> {
                 pair.arrived()
             }
         }
+        Case::Paged(chip, spec) => {
+            let mut pair = PagedPair::new(chip, spec);
+            pair.counted_bursts(bursts);
+            pair.arrived()
+        }
+        Case::Csb(spec) => {
+            let mut pair = CsbPair::new(spec);
+            (0..bursts).for_each(|_| pair.burst());
+            pair.arrived()
+        }
+        Case::RealtekCsb(spec) => {
+            let mut pair = RealtekCsbPair::new(spec);
+            (0..bursts).for_each(|_| pair.burst());
+            pair.arrived()
+        }
     };
     println!("{arrived}");
     Ok(())
 }
 
 /// Instructions of a run, and the frames that arrived in it.
-fn count(case: usize, bursts: u32) -> Result<(u64, u64)> {
+fn count(case: usize, counted: Option<&str>, bursts: u32) -> Result<(u64, u64)> {
     let program = std::env::current_exe().map_err(Error::io("find this program"))?;
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(counted.map(|function| format!("--toggle-collect={function}")))
         .arg(program)
         .args([WORD, &case.to_string(), &bursts.to_string()])
         .output()

@@ -1,5 +1,7 @@
 //! What it costs a guest that a NIC is saved and loaded while it stands still: the last steps of a move by the VMM.
 
+mod full;
+
 use std::time::Instant;
 
 use drivers::SocketBus;
@@ -8,8 +10,9 @@ use serde_json::{Value, json};
 use vfio_user::codec::feature::MigrationState;
 use vfio_user::{Client, ClientError};
 
+use self::full::{Nic, RING, SIZE};
 use crate::error::{Error, Result};
-use crate::fabric::{Fabric, Traffic, aim, config, driver, mac};
+use crate::fabric::Fabric;
 use crate::machine;
 use crate::options::Options;
 use crate::page::Page;
@@ -29,8 +32,6 @@ const MODELS: [(&str, &str); 5] = [
 const AT_ONCE: u32 = 1 << 16;
 /// Saved and loaded so often before it counts.
 const WARM: usize = 20;
-const RING: u32 = 256;
-const SIZE: usize = 1514;
 
 fn times(options: &Options) -> usize {
     if options.quick { 50 } else { 500 }
@@ -38,7 +39,7 @@ fn times(options: &Options) -> usize {
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    10.0 + 16.0 * times(options) as f64 / 500.0
+    10.0 + 30.0 * times(options) as f64 / 500.0
 }
 
 fn refused(error: ClientError) -> Error {
@@ -87,22 +88,6 @@ fn at_rest(options: &Options, model: &str, times: usize) -> Result<Found> {
     save_and_load(bus.client(), times).map_err(refused)
 }
 
-/// A driver has sent to itself until its receive ring was full, and its packet buffer.
-fn full(options: &Options, times: usize) -> Result<Found> {
-    let core = Some(machine::cores().1);
-    let fabric = Fabric::start(&options.hypernic(), 1, "loopback", &[], core)?;
-    let kind = Traffic::Plain(SIZE);
-    let mut guest = fabric.guest(0, &config(kind, RING))?;
-    aim(&mut guest, kind, mac(0), mac(0))?;
-    let frame = kind.frame()?;
-    for _ in 0..4 {
-        guest.send(RING / 2, |_, _| frame).map_err(driver)?;
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let client = guest.driver().bus_mut().client();
-    save_and_load(client, times).map_err(refused)
-}
-
 /// Runs the module.
 ///
 /// # Errors
@@ -142,15 +127,18 @@ pub fn run(options: &Options) -> Result<Report> {
             at_rest(options, word, times)
         })?;
     }
-    note(
-        &mut quiet,
-        "82540EM, receive ring and packet buffer full",
-        &mut || full(options, times),
-    )?;
+    for nic in Nic::ALL {
+        note(&mut quiet, nic.name(), &mut || {
+            let measure = |client: &mut Client| save_and_load(client, times).map_err(refused);
+            nic.use_with(options, measure)
+        })?;
+    }
     page.text(&format!(
         "A VMM stops a NIC, reads its state, and has it go on with the same state, {times} times each, over a real socket. *Saving* is from \
          `STOP_COPY` being written until the last byte is read, *loading* from `RESUMING` being written until `RUNNING` is answered: both are \
-         parts of the time for which a guest that moves stands still. Microseconds. VFs cannot move."
+         parts of the time for which a guest that moves stands still. Microseconds. \
+         Where a receive ring is full, its driver has sent two rings of frames of {SIZE} bytes to itself (a VF: to the other one of its chip), \
+         over rings of {RING} descriptors."
     ));
     page.table(
         &[

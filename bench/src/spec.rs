@@ -77,6 +77,8 @@ pub struct Spec {
     pub mix: Mix,
     /// NICs that would go on after their process died.
     pub kept: bool,
+    /// NICs with a Communication Status Block.
+    pub csb: bool,
 }
 
 impl Spec {
@@ -91,12 +93,18 @@ impl Spec {
             udp: false,
             mix: Mix::Alike,
             kept: false,
+            csb: false,
         }
     }
 
     /// The same between NICs that would go on after their process died.
     pub fn kept(self) -> Spec {
         Spec { kept: true, ..self }
+    }
+
+    /// The same between NICs that have a Communication Status Block.
+    pub fn with_csb(self) -> Spec {
+        Spec { csb: true, ..self }
     }
 
     /// The same between VFs.

@@ -13,7 +13,7 @@ use crate::spec::Spec;
 
 const TX_BASE: u64 = 0x20;
 const CHIP_CMD: u64 = 0x37;
-const TX_POLL: u64 = 0x38;
+pub(super) const TX_POLL: u64 = 0x38;
 const RX_CONFIG: u64 = 0x44;
 const RX_MAX_SIZE: u64 = 0xda;
 const RX_BASE: u64 = 0xe4;
@@ -24,14 +24,14 @@ const FS: u32 = 1 << 29;
 const LS: u32 = 1 << 28;
 const STRIDE: u64 = 2048;
 
-struct Guest {
-    nic: Nic,
-    env: Env,
-    port: Arc<SwitchPort>,
+pub(super) struct Guest {
+    pub(super) nic: Nic,
+    pub(super) env: Env,
+    pub(super) port: Arc<SwitchPort>,
     /// Both rings as they are given to the device.
     to_send: Vec<u8>,
     given: Vec<u8>,
-    next: u32,
+    pub(super) next: u32,
 }
 
 /// A descriptor that is the device's.
@@ -55,6 +55,7 @@ impl Guest {
         };
         let mut config = Config::new(mac(number));
         config.negotiation = std::time::Duration::ZERO;
+        config.csb = spec.csb;
         let mut nic = r8169::new(config);
         if spec.kept {
             keep(&mut nic);
@@ -109,7 +110,7 @@ impl Guest {
         guest
     }
 
-    fn write(&mut self, at: u64, data: &[u8]) {
+    pub(super) fn write(&mut self, at: u64, data: &[u8]) {
         self.nic.control.write(&self.env, BAR_MMIO, at, data);
         let work = self.nic.control.take_work();
         if work.tx {
@@ -124,7 +125,7 @@ impl Guest {
     }
 
     /// Gives the next `n` descriptors of a ring to the device again, without the doorbell that only one of them has.
-    fn give(&mut self, at: u64, n: u32) {
+    pub(super) fn give(&mut self, at: u64, n: u32) {
         let given = if at == TX_RING {
             &self.to_send
         } else {
@@ -147,10 +148,10 @@ impl Guest {
 
 /// Two guests on a switch.
 pub struct RealtekPair {
-    burst: u32,
-    from: Guest,
-    to: Guest,
-    clock: RealTime,
+    pub(super) burst: u32,
+    pub(super) from: Guest,
+    pub(super) to: Guest,
+    pub(super) clock: RealTime,
     _keeper: Keeper,
 }
 
