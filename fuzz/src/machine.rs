@@ -4,6 +4,7 @@
 mod bounds;
 mod frames;
 mod memory;
+mod mortal;
 mod offsets;
 
 use std::cell::Cell;
@@ -27,6 +28,7 @@ pub(crate) use memory::{HIGH, HIGH_LEN, RAM, RAM_LEN};
 pub(crate) use offsets::OFFSETS;
 
 use memory::{BLOCK, Dirt, guest};
+use mortal::Mortal;
 
 pub(crate) const TX_RING: u64 = RAM;
 pub(crate) const RX_RING: u64 = RAM + 0x1000;
@@ -94,6 +96,8 @@ pub(crate) struct Machine {
     bytes: Vec<u8>,
     /// What has been written to the guest's memory.
     dirt: Dirt,
+    /// What outlives its process, if that may die.
+    mortal: Option<Mortal>,
 }
 
 impl Machine {
@@ -123,6 +127,7 @@ impl Machine {
             picks: Vec::new(),
             bytes: Vec::new(),
             dirt: Dirt::default(),
+            mortal: None,
         };
         machine.unlimited();
         if used {
@@ -274,6 +279,7 @@ impl Machine {
 
     pub fn read_bytes(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
         self.access(|m| m.nic.control.read(&m.env, bar, offset, data));
+        self.answered();
         self.seen.update(data);
     }
 
@@ -285,6 +291,7 @@ impl Machine {
 
     pub fn write_bytes(&mut self, bar: u8, offset: u64, data: &[u8]) {
         self.access(|m| m.nic.control.write(&m.env, bar, offset, data));
+        self.answered();
         self.work(MAX_BATCH);
     }
 
@@ -297,6 +304,7 @@ impl Machine {
         for &(offset, value) in values {
             let data = value.to_le_bytes();
             self.access(|m| m.nic.control.write(&m.env, 0, offset, &data));
+            self.answered();
             if !cfg!(feature = "sample") {
                 self.work(MAX_BATCH);
             }
@@ -354,10 +362,12 @@ impl Machine {
     pub fn set_pci(&mut self, state: PciState) {
         self.pci = state;
         self.access(|m| m.nic.control.pci(&m.env, state));
+        self.answered();
         self.work(MAX_BATCH);
     }
 
     pub fn set_link(&mut self, up: bool) {
+        self.note_link(up);
         self.access(|m| m.nic.control.set_link(&m.env, up));
         self.work(MAX_BATCH);
     }
@@ -365,6 +375,7 @@ impl Machine {
     pub fn reset(&mut self) {
         self.access(|m| m.nic.control.reset(&m.env, ResetKind::Bus));
         self.pci = PciState::default();
+        self.answered();
         self.work(MAX_BATCH);
     }
 
@@ -390,6 +401,8 @@ impl Machine {
 
     /// How many frames the wire takes from now on.
     pub fn set_room(&mut self, frames: usize) {
+        // What finds no room may be under way when the process dies.
+        let frames = self.mortal.as_ref().map_or(frames, |_| usize::MAX);
         self.wire.room.store(frames, Ordering::Relaxed);
     }
 
@@ -494,10 +507,24 @@ pub(crate) struct Life {
     pub reborn: u64,
     /// Whether the other is then saved too.
     pub save_again: bool,
+    /// After which operations (modulo 64) its process dies; that it may, if at all.
+    pub dies: Option<u64>,
 }
 
 impl Life {
+    /// A NIC with that life before it.
+    pub fn begin(self) -> Machine {
+        let mut machine = Machine::new(self.used);
+        if self.dies.is_some() {
+            machine.outlive();
+        }
+        machine
+    }
+
     pub fn after(self, operation: usize, m: &mut Machine) {
+        if self.dies.unwrap_or(0) >> (operation % 64) & 1 == 1 {
+            m.die();
+        }
         if self.reborn >> (operation % 64) & 1 == 1 {
             m.reborn(self.save_again);
         }

@@ -20,6 +20,8 @@ pub(crate) struct Wire {
     pub frames: AtomicU64,
     pub bytes: AtomicU64,
     pub hash: Mutex<Hasher>,
+    /// A hash of each frame, where they are kept.
+    pub log: Mutex<Option<Vec<u32>>>,
 }
 
 /// Bytes of each end of a frame that are hashed; all of shorter ones.
@@ -44,6 +46,12 @@ impl Sink for Wire {
                 MAX_PACKET
             };
             assert!(frame.len() as u64 <= longest + 4, "{} bytes", frame.len());
+            if let Some(log) = &mut *self.log.lock().unwrap_or_else(|e| e.into_inner()) {
+                let mut whole = vec![0; frame.len()];
+                frame.copy_to(0, &mut whole);
+                whole.extend(notes_word(notes));
+                log.push(crc32fast::hash(&whole));
+            }
             let mut end = [0; ENDS];
             let got = frame.copy_to(0, &mut end);
             assert_eq!(got, frame.len().min(ENDS));

@@ -32,7 +32,7 @@ pub fn registers(data: &[u8]) {
 }
 
 pub(crate) fn script(data: &[u8], life: Life) -> Machine {
-    let mut m = Machine::new(life.used);
+    let mut m = life.begin();
     go_on(&mut m, data, life);
     m
 }

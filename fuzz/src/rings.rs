@@ -48,7 +48,7 @@ struct Guest {
 
 pub(crate) fn script(data: &[u8], life: Life) -> Machine {
     let mut input = Input::new(data);
-    let mut m = Machine::new(life.used);
+    let mut m = life.begin();
     let setup = input.u8();
     let tx_len = [8, 16, 64, 256][usize::from(setup >> 1 & 3)];
     let rx_len = [8, 16, 64, 128][usize::from(setup >> 3 & 3)];

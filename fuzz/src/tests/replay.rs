@@ -11,7 +11,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The inputs kept of a target and their names, from its archive.
-fn kept(target: &str) -> Vec<(String, Vec<u8>)> {
+pub(super) fn kept(target: &str) -> Vec<(String, Vec<u8>)> {
     let path = folder("corpus").join(target).with_extension("tar.xz");
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut archive = tar::Archive::new(lzma_rust2::XzReader::new(file, false));
