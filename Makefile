@@ -75,7 +75,7 @@ test-long: build deb oci ## the long tests: every setting of the stock drivers, 
 
 upgrades: ## whether a daemon goes on as another build of hypernic and back: the last tag's, or that of BEFORE=REVISION
 	@scripts/setup build
-	before=$$(scripts/before $(BEFORE)) && $(CARGO) build $(PROGRAMS) --bins && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
+	$(CARGO) build $(PROGRAMS) --bins && before=$$(scripts/before $(BEFORE)) && HYPERNIC_BEFORE=$$before $(CARGO) test -p hypernic-tests --test daemon -- \
 	    --ignored --nocapture long_another_build
 
 lint: fmt clippy deny ## formatting, clippy, licences
