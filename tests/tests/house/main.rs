@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod before;
 mod book;
 mod dependencies;
 mod layers;
