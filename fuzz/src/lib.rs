@@ -20,6 +20,7 @@ mod input;
 mod machine;
 mod mailbox;
 mod messages;
+mod mortal;
 mod nic;
 mod outside;
 mod registers;

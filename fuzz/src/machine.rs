@@ -20,6 +20,7 @@ use model_testkit::{CountedWake, Pin, Time};
 use registry::{Function, Settings};
 use wire::Offload;
 
+use crate::mortal::{Deaths, Mortal};
 use crate::nic::nic;
 use crate::outside::Wire;
 
@@ -28,7 +29,6 @@ pub(crate) use memory::{HIGH, HIGH_LEN, RAM, RAM_LEN};
 pub(crate) use offsets::OFFSETS;
 
 use memory::{BLOCK, Dirt, guest};
-use mortal::Mortal;
 
 pub(crate) const TX_RING: u64 = RAM;
 pub(crate) const RX_RING: u64 = RAM + 0x1000;
@@ -98,6 +98,8 @@ pub(crate) struct Machine {
     dirt: Dirt,
     /// What outlives its process, if that may die.
     mortal: Option<Mortal>,
+    /// It died while frames waited in the packet buffer, which is lost.
+    forgot: bool,
 }
 
 impl Machine {
@@ -128,6 +130,7 @@ impl Machine {
             bytes: Vec::new(),
             dirt: Dirt::default(),
             mortal: None,
+            forgot: false,
         };
         machine.unlimited();
         if used {
@@ -327,6 +330,7 @@ impl Machine {
         if work.rx {
             self.poll();
         }
+        self.answered();
         self.check();
     }
 
@@ -401,8 +405,6 @@ impl Machine {
 
     /// How many frames the wire takes from now on.
     pub fn set_room(&mut self, frames: usize) {
-        // What finds no room may be under way when the process dies.
-        let frames = self.mortal.as_ref().map_or(frames, |_| usize::MAX);
         self.wire.room.store(frames, Ordering::Relaxed);
     }
 
@@ -507,23 +509,26 @@ pub(crate) struct Life {
     pub reborn: u64,
     /// Whether the other is then saved too.
     pub save_again: bool,
-    /// After which operations (modulo 64) its process dies; that it may, if at all.
-    pub dies: Option<u64>,
+    /// When its process dies, if it may.
+    pub deaths: Option<Deaths>,
 }
 
 impl Life {
     /// A NIC with that life before it.
     pub fn begin(self) -> Machine {
         let mut machine = Machine::new(self.used);
-        if self.dies.is_some() {
+        if self.deaths.is_some() {
             machine.outlive();
         }
         machine
     }
 
     pub fn after(self, operation: usize, m: &mut Machine) {
-        if self.dies.unwrap_or(0) >> (operation % 64) & 1 == 1 {
-            m.die();
+        if let Some(deaths) = self.deaths.filter(|deaths| deaths.is_one(operation)) {
+            if deaths.real {
+                m.die();
+            }
+            m.look();
         }
         if self.reborn >> (operation % 64) & 1 == 1 {
             m.reborn(self.save_again);

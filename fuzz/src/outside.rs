@@ -20,8 +20,21 @@ pub(crate) struct Wire {
     pub frames: AtomicU64,
     pub bytes: AtomicU64,
     pub hash: Mutex<Hasher>,
-    /// A hash of each frame, where they are kept.
+    /// A hash of each frame, where processes die.
     pub log: Mutex<Option<Vec<u32>>>,
+}
+
+impl Wire {
+    /// Keeps a hash of each frame from now on.
+    pub fn keep(&self) {
+        *self.log.lock().unwrap_or_else(|e| e.into_inner()) = Some(Vec::new());
+    }
+
+    /// Those.
+    pub fn kept(&self) -> Vec<u32> {
+        let log = self.log.lock().unwrap_or_else(|e| e.into_inner()).take();
+        log.unwrap_or_default()
+    }
 }
 
 /// Bytes of each end of a frame that are hashed; all of shorter ones.
@@ -29,7 +42,12 @@ const ENDS: usize = 1024;
 
 impl Sink for Wire {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let room = self.room.load(Ordering::Relaxed);
+        let mut log = self.log.lock().unwrap_or_else(|e| e.into_inner());
+        let room = match &*log {
+            // What finds no room may be under way when the NIC's process dies.
+            Some(_) => usize::MAX,
+            None => self.room.load(Ordering::Relaxed),
+        };
         let n = room.min(picks.len());
         self.room.store(room - n, Ordering::Relaxed);
         let caps = self.caps();
@@ -46,7 +64,7 @@ impl Sink for Wire {
                 MAX_PACKET
             };
             assert!(frame.len() as u64 <= longest + 4, "{} bytes", frame.len());
-            if let Some(log) = &mut *self.log.lock().unwrap_or_else(|e| e.into_inner()) {
+            if let Some(log) = &mut *log {
                 let mut whole = vec![0; frame.len()];
                 frame.copy_to(0, &mut whole);
                 whole.extend(notes_word(notes));

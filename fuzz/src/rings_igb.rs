@@ -17,6 +17,7 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN};
+use crate::mortal::{Deaths, Mortal, Outcome, blocks};
 use crate::nic::nic;
 use crate::outside::Wire;
 
@@ -82,6 +83,8 @@ struct Guest {
     next: [u32; QUEUES as usize],
     tail: [u32; QUEUES as usize],
     budget: usize,
+    /// What outlives its process, if that may die.
+    mortal: Option<Mortal>,
 }
 
 /// A function of an 82576 whose rings the guest misuses. The first byte says which and how it is set
@@ -91,15 +94,32 @@ struct Guest {
 /// more than rings and frames allow, pending causes that are not masked raise the line, and a function
 /// that is saved and loaded is as it was.
 pub fn rings_igb(data: &[u8]) {
+    script(data, None);
+}
+
+/// The same with a process that dies.
+pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
     let mut input = Input::new(data);
     let mut g = Guest::new(input.u8(), input.u8());
+    if deaths.is_some() {
+        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        g.wire.keep();
+    }
     let mut room = Vec::new();
-    for _ in 0..160 {
+    for operation in 0..160 {
         let Some(op) = input.op() else { break };
         g.step(op, &mut input, &mut room);
         g.check();
+        if let Some(deaths) = deaths.filter(|deaths| deaths.is_one(operation)) {
+            if deaths.real {
+                g.die();
+            }
+            g.look();
+        }
     }
+    let outcome = g.outcome();
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
+    outcome
 }
 
 fn function(grant: Option<Grant>) -> (Nic, Option<Arc<VfChannel>>) {
@@ -141,6 +161,7 @@ impl Guest {
             next: [0; QUEUES as usize],
             tail: [LEN - 1; QUEUES as usize],
             budget: MAX_BATCH,
+            mortal: None,
         };
         g.wire.room.store(usize::MAX, Ordering::Relaxed);
         g.set_caps(setup >> 4);
@@ -254,12 +275,14 @@ impl Guest {
     fn write(&mut self, at: u64, value: u32) {
         let bytes = value.to_le_bytes();
         self.access(|g| g.nic.control.write(&g.env, 0, at, &bytes));
+        self.answered();
         self.work();
     }
 
     fn read(&mut self, at: u64) -> u32 {
         let mut data = [0; 4];
         self.access(|g| g.nic.control.read(&g.env, 0, at, &mut data));
+        self.answered();
         u32::from_le_bytes(data)
     }
 
@@ -271,7 +294,47 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.answered();
         self.work();
+    }
+
+    /// The guest's access is answered, and will not be made again.
+    fn answered(&mut self) {
+        if let Some(mortal) = &mut self.mortal {
+            mortal.answered(&mut self.nic, &self.env);
+        }
+    }
+
+    /// Its process dies, and another goes on.
+    fn die(&mut self) {
+        let Some(mortal) = &mut self.mortal else {
+            return;
+        };
+        let grant = self.channel.as_ref().map(|channel| channel.grant());
+        (self.nic, self.channel) = function(grant);
+        self.pin.level.store(false, Ordering::Relaxed);
+        mortal.go_on(&mut self.nic, &self.env);
+        let link = mortal.link;
+        self.counters.clear();
+        let pci = self.pci;
+        self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.access(|g| g.nic.control.set_link(&g.env, link));
+        self.access(|g| g.nic.control.attend(&g.env));
+    }
+
+    /// Whether something waits that it was not told of, as a process that begins does.
+    fn look(&mut self) {
+        self.turns();
+        self.work();
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        Outcome {
+            frames: self.wire.kept(),
+            memory: Some(blocks(&self.env.memory, RAM, RAM_LEN)),
+            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            ..Outcome::default()
+        }
     }
 
     /// Saves the function and goes on with another that has loaded it.
@@ -298,6 +361,9 @@ impl Guest {
             assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
         }
         (self.nic, self.channel) = (nic, channel);
+        if let Some(mortal) = &mut self.mortal {
+            mortal.keep(&mut self.nic, &self.env);
+        }
         // Counters are the process', not the function's.
         self.counters.clear();
         let PciState {
@@ -314,6 +380,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
+        self.answered();
     }
 
     fn turns(&mut self) {

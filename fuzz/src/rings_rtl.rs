@@ -14,6 +14,7 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
+use crate::mortal::{Deaths, Mortal, Outcome, blocks};
 use crate::nic::nic;
 use crate::outside::Wire;
 
@@ -86,6 +87,10 @@ struct Guest {
     counters: Vec<u64>,
     next: u32,
     budget: usize,
+    /// What outlives its process, if that may die.
+    mortal: Option<Mortal>,
+    /// It died while the guest had given a CSB: what is said in that is said again.
+    said_again: bool,
 }
 
 /// A chip of the family whose rings the guest misuses. The first byte says which, and how it is set up.
@@ -94,6 +99,11 @@ struct Guest {
 /// frames allow, the line says what ISR and IMR say, what waits for a descriptor or a time is looked at again within its
 /// time, and a NIC that is saved and loaded is as it was.
 pub fn rings_rtl(data: &[u8]) {
+    script(data, None);
+}
+
+/// The same with a process that dies.
+pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
     let mut input = Input::new(data);
     let mut g = match input.u8() {
         FIRST => Guest::new("r8169s", input.u8()),
@@ -101,14 +111,26 @@ pub fn rings_rtl(data: &[u8]) {
         setup if setup & 3 == 3 => Guest::new("r8168h", setup),
         setup => Guest::new("r8168", setup),
     };
+    if deaths.is_some() {
+        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        g.wire.keep();
+    }
     let mut room = Vec::new();
-    for _ in 0..160 {
+    for operation in 0..160 {
         let Some(op) = input.op() else { break };
         g.step(op, &mut input, &mut room);
         g.work();
         g.check();
+        if let Some(deaths) = deaths.filter(|deaths| deaths.is_one(operation)) {
+            if deaths.real {
+                g.die();
+            }
+            g.look();
+        }
     }
+    let outcome = g.outcome();
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
+    outcome
 }
 
 fn fresh(model: &str) -> Nic {
@@ -139,6 +161,8 @@ impl Guest {
             counters: Vec::new(),
             next: 0,
             budget: MAX_BATCH,
+            mortal: None,
+            said_again: false,
         };
         g.wire.room.store(usize::MAX, Ordering::Relaxed);
         g.set_caps(setup >> 4);
@@ -194,6 +218,7 @@ impl Guest {
         let bytes = value.to_le_bytes();
         let bar = self.bar();
         self.access(|g| g.nic.control.write(&g.env, bar, at, &bytes[..width]));
+        self.answered();
         self.work();
     }
 
@@ -201,6 +226,7 @@ impl Guest {
         let mut data = [0; 4];
         let bar = self.bar();
         self.access(|g| g.nic.control.read(&g.env, bar, at, &mut data));
+        self.answered();
         u32::from_le_bytes(data)
     }
 
@@ -214,6 +240,7 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.answered();
         self.work();
     }
 
@@ -229,6 +256,53 @@ impl Guest {
         self.nic = nic;
         // Counters are the process', not the NIC's.
         self.counters.clear();
+        if let Some(mortal) = &mut self.mortal {
+            mortal.keep(&mut self.nic, &self.env);
+        }
+    }
+
+    /// The guest's access is answered, and will not be made again.
+    fn answered(&mut self) {
+        if let Some(mortal) = &mut self.mortal {
+            mortal.answered(&mut self.nic, &self.env);
+        }
+    }
+
+    /// Its process dies, and another goes on.
+    fn die(&mut self) {
+        let mut csb = [0; 4];
+        let bar = self.bar();
+        let control = &mut self.nic.control;
+        control.read(&self.env, bar, reg::CSBAL, &mut csb);
+        self.said_again |= csb != [0; 4];
+        let Some(mortal) = &mut self.mortal else {
+            return;
+        };
+        self.nic = fresh(self.model);
+        self.pin.level.store(false, Ordering::Relaxed);
+        mortal.go_on(&mut self.nic, &self.env);
+        let link = mortal.link;
+        self.counters.clear();
+        let pci = self.pci;
+        self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.access(|g| g.nic.control.set_link(&g.env, link));
+    }
+
+    /// Whether something waits that it was not told of, as a process that begins does.
+    fn look(&mut self) {
+        self.turns();
+        self.work();
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let has_csb = self.said_again || self.read(reg::CSBAL) != 0;
+        let memory = (!has_csb).then(|| blocks(&self.env.memory, RAM, RAM_LEN));
+        Outcome {
+            frames: self.wire.kept(),
+            memory,
+            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            ..Outcome::default()
+        }
     }
 
     fn work(&mut self) {
@@ -239,6 +313,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
+        self.answered();
     }
 
     fn turns(&mut self) {
@@ -506,6 +581,9 @@ impl Guest {
             },
             13 => {
                 let up = input.u8() & 1 == 0;
+                if let Some(mortal) = &mut self.mortal {
+                    mortal.link = up;
+                }
                 self.access(|g| g.nic.control.set_link(&g.env, up));
             }
             14 => self.reborn(),

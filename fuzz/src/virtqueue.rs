@@ -4,8 +4,8 @@
 mod steps;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use frame::{Batch, Caps, Run, Sink, Wake};
 use guest_mem::Memory;
@@ -18,6 +18,7 @@ use virtio_net::state::V1;
 
 use crate::input::Input;
 use crate::machine::MAC;
+use crate::mortal::{Deaths, Mortal, Outcome, blocks};
 use crate::nic::nic;
 
 /// The guest's memory: rings of five queues, then buffers.
@@ -60,11 +61,21 @@ struct Net {
     caps: Caps,
     room: AtomicUsize,
     frames: AtomicU64,
+    /// A hash of each frame, where processes die.
+    log: Mutex<Option<Vec<u32>>>,
 }
 
 impl Net {
+    fn log(&self) -> MutexGuard<'_, Option<Vec<u32>>> {
+        self.log.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     fn admit(&self, wanted: usize) -> usize {
-        let room = self.room.load(Ordering::Relaxed);
+        let room = match &*self.log() {
+            // What finds no room may be under way when the device's process dies.
+            Some(_) => usize::MAX,
+            None => self.room.load(Ordering::Relaxed),
+        };
         let n = wanted.min(room);
         self.room.store(room - n, Ordering::Relaxed);
         self.frames.fetch_add(n as u64, Ordering::Relaxed);
@@ -82,6 +93,11 @@ impl Sink for Net {
             notes.check(frame.len()).expect("notes that make sense");
             assert!(frame.len() >= 14, "a runt of {} bytes", frame.len());
             assert!(frame.len() as u64 <= MAX_PACKET, "{} bytes", frame.len());
+            if let Some(log) = &mut *self.log() {
+                let mut whole = vec![0; frame.len()];
+                frame.copy_to(0, &mut whole);
+                log.push(crc32fast::hash(&whole));
+            }
             let mut ends = [0; 64];
             frame.copy_to(frame.len().saturating_sub(64), &mut ends);
         }
@@ -94,6 +110,9 @@ impl Sink for Net {
         for i in 0..n {
             let frame = run.to_vec(i).expect("one of them");
             assert_eq!(frame[..14], run.header(), "another header");
+            if let Some(log) = &mut *self.log() {
+                log.push(crc32fast::hash(&frame));
+            }
         }
         Some(n)
     }
@@ -128,6 +147,10 @@ struct Guest {
     features: u64,
     queues: [Queue; QUEUES],
     budget: usize,
+    /// What outlives its process, if that may die.
+    mortal: Option<Mortal>,
+    /// The guest has written where the device says how far it is, which another process believes.
+    meddled: Cell<bool>,
 }
 
 /// A virtio-net whose rings and commands the guest misuses. The first bytes say what was agreed upon.
@@ -136,16 +159,33 @@ struct Guest {
 /// frames allow, and the transmitter comes to its end. A broken ring is counted and has the device ask for a reset. Counters
 /// never decrease. A device that is saved and loaded is as it was.
 pub fn virtqueue(data: &[u8]) {
+    script(data, None);
+}
+
+/// The same with a process that dies.
+pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
     let mut input = Input::new(data);
     let mut g = Guest::new();
+    if deaths.is_some() {
+        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        *g.net.log() = Some(Vec::new());
+    }
     g.start(&mut input);
     let mut room = Vec::new();
-    for _ in 0..160 {
+    for operation in 0..160 {
         let Some(op) = input.op() else { break };
         g.step(op, &mut input, &mut room);
         g.check();
+        if let Some(deaths) = deaths.filter(|deaths| deaths.is_one(operation)) {
+            if deaths.real {
+                g.die();
+            }
+            g.look();
+        }
     }
+    let outcome = g.outcome();
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
+    outcome
 }
 
 fn new() -> Nic {
@@ -181,6 +221,8 @@ impl Guest {
             features: 0,
             queues: [Queue::default(); QUEUES],
             budget: 256,
+            mortal: None,
+            meddled: Cell::new(false),
         };
         g.net.room.store(usize::MAX, Ordering::Relaxed);
         g.nic.control.reset(&g.env, ResetKind::Bus);
@@ -190,6 +232,7 @@ impl Guest {
 
     /// Begins anew, as a driver does: what is agreed upon, then the rings.
     fn start(&mut self, input: &mut Input<'_>) {
+        let meddled = self.meddled.get();
         let asked = input.u64();
         let shape = input.u8();
         // Most often something that is possible.
@@ -221,6 +264,8 @@ impl Guest {
         }
         let ok = 3 | status::FEATURES_OK | status::DRIVER_OK;
         self.write(c::STATUS, &[ok]);
+        // The device was reset before.
+        self.meddled.set(meddled);
     }
 
     fn is_packed(&self) -> bool {
@@ -256,6 +301,11 @@ impl Guest {
     }
 
     fn poke(&self, at: u64, bytes: &[u8]) {
+        let end = at.saturating_add(bytes.len() as u64);
+        let is_in = |queue| at < desc(queue) + QUEUE && end > device(queue);
+        if (0..QUEUES).any(is_in) {
+            self.meddled.set(true);
+        }
         // What is outside is cut off.
         let _ = self.env.memory.view().write(at, bytes);
     }
@@ -271,11 +321,13 @@ impl Guest {
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
         self.access(|g| g.nic.control.write(&g.env, 0, at, bytes));
+        self.answered();
         self.work();
     }
 
     fn read(&mut self, at: u64, bytes: &mut [u8]) {
         self.access(|g| g.nic.control.read(&g.env, 0, at, bytes));
+        self.answered();
     }
 
     fn kick(&mut self, queue: usize) {
@@ -291,6 +343,7 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.answered();
         self.work();
     }
 
@@ -302,6 +355,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
+        self.answered();
     }
 
     fn turns(&mut self) {
@@ -310,6 +364,8 @@ impl Guest {
             let sent = self.net.frames.load(Ordering::Relaxed);
             let before = self.env.memory.meter().totals();
             let progress = self.nic.transmit.run(&self.env, &self.net, self.budget);
+            // Behind its work, as a worker does: a command is answered once what it has changed is kept.
+            self.answered();
             let sent = self.net.frames.load(Ordering::Relaxed) - sent;
             // A packet is cut whole.
             let most = (self.budget + 256 + wire::MAX_SEGMENTS) as u64;
@@ -373,6 +429,9 @@ impl Guest {
         };
         assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
         self.nic = nic;
+        if let Some(mortal) = &mut self.mortal {
+            mortal.keep(&mut self.nic, &self.env);
+        }
         // Counters are the process', not the device's.
         self.counters.clear();
         (self.broken, self.reset) = (0, 0);
@@ -380,6 +439,62 @@ impl Guest {
             bus_master, msix, ..
         } = self.pci;
         self.set_pci(bus_master, msix);
+    }
+
+    /// The guest's access is answered, and will not be made again.
+    fn answered(&mut self) {
+        if let Some(mortal) = &mut self.mortal {
+            mortal.answered(&mut self.nic, &self.env);
+        }
+    }
+
+    /// Its process dies, and another goes on.
+    fn die(&mut self) {
+        let Some(mortal) = &mut self.mortal else {
+            return;
+        };
+        self.nic = new();
+        self.pin.level.store(false, Ordering::Relaxed);
+        mortal.go_on(&mut self.nic, &self.env);
+        let link = mortal.link;
+        self.counters.clear();
+        (self.broken, self.reset) = (0, 0);
+        let pci = self.pci;
+        self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.access(|g| g.nic.control.set_link(&g.env, link));
+    }
+
+    /// Whether something waits that it was not told of, as a process that begins does.
+    fn look(&mut self) {
+        self.turns();
+        self.work();
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let meddled = self.meddled.get();
+        // Whether it wants to be told is for each process to say, and how many buffers one element stands for, where they are in order.
+        let in_order = self.features & feature::IN_ORDER != 0;
+        for queue in 0..QUEUES {
+            let size = usize::from(self.queues[queue].size);
+            if self.is_packed() {
+                self.poke(device(queue), &[0; 4]);
+                continue;
+            }
+            self.poke(device(queue), &[0; 2]);
+            let (from, len) = if in_order {
+                (0, 8 * size + 2)
+            } else {
+                (8 * size, 2)
+            };
+            self.poke(device(queue) + 4 + from as u64, &vec![0; len]);
+        }
+        Outcome {
+            frames: self.net.log().take().unwrap_or_default(),
+            memory: Some(blocks(&self.env.memory, RAM, RAM_LEN)),
+            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            meddled,
+            ..Outcome::default()
+        }
     }
 
     /// What holds after every step.

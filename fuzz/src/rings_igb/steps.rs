@@ -169,6 +169,9 @@ impl Guest {
             },
             14 => {
                 let up = input.u8() & 1 == 0;
+                if let Some(mortal) = &mut self.mortal {
+                    mortal.link = up;
+                }
                 self.access(|g| g.nic.control.set_link(&g.env, up));
             }
             _ => {

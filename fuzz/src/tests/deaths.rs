@@ -1,70 +1,95 @@
 //! What fuzzing has kept, with processes that die between any two operations.
 
 use super::replay::kept;
-use crate::machine::{Life, Machine};
-use crate::{registers, rings};
+use crate::machine::Life;
+use crate::mortal::{Deaths, Outcome};
+use crate::{registers, rings, rings_igb, rings_rtl, virtqueue};
 
-fn outcomes(script: fn(&[u8], Life) -> Machine, data: &[u8], dies: u64) -> Result<(), String> {
-    let run = |dies: u64| {
-        let life = Life {
-            dies: Some(dies),
-            ..Life::default()
-        };
-        script(data, life).outcome()
-    };
-    let (lived, died) = (run(0), run(dies));
-    // Each frame once at most, in its order.
+/// What happened of what would have happened: each frame once at most and in order, and all the rest. Whether that was compared, too.
+fn compared(lived: &Outcome, died: &Outcome) -> Result<bool, String> {
+    if lived.meddled {
+        return Ok(false);
+    }
     let mut all = lived.frames.iter();
     let in_order = died
         .frames
         .iter()
         .all(|frame| all.any(|other| other == frame));
-    let missing = lived.frames.len() - died.frames.len().min(lived.frames.len());
+    let missing = lived.frames.len().saturating_sub(died.frames.len());
     if !in_order || missing as u64 > died.unsure {
-        return Err(format!(
-            "{} frames, and {} with deaths",
-            lived.frames.len(),
-            died.frames.len()
-        ));
+        let counts = (lived.frames.len(), died.frames.len(), died.unsure);
+        return Err(format!("frames, with deaths, and unsure: {counts:?}"));
     }
-    if missing > 0 {
-        return Ok(());
+    let (Some(a), Some(b)) = (&lived.memory, &died.memory) else {
+        return Ok(false);
+    };
+    if missing > 0 || died.forgot {
+        return Ok(false);
     }
     if lived.registers != died.registers {
         return Err(format!("{:x?}\n{:x?}", lived.registers, died.registers));
     }
-    if died.memory.is_some() && lived.memory != died.memory {
-        return Err("memory".into());
+    let other: Vec<_> = b.iter().filter(|block| !a.contains(block)).collect();
+    if a != b {
+        return Err(format!("memory at {other:x?}"));
     }
-    Ok(())
+    Ok(true)
 }
 
-#[test]
-fn guests_notice_no_death_between_two_operations_of_all_that_fuzzing_kept() {
-    let mut wrong = Vec::new();
-    let mut all = 0;
-    let scripts: [(&str, fn(&[u8], Life) -> Machine, usize); 2] = [
-        ("rings", rings::script, 0),
-        ("registers", registers::script, 1),
-    ];
-    for (target, script, from) in scripts {
-        for (name, data) in kept(target) {
-            let Some(data) = data.get(from..) else {
-                continue;
-            };
-            for dies in [u64::MAX, 0x1111_1111_1111_1111, 1 << (data.len() % 64)] {
-                all += 1;
-                if let Err(why) = outcomes(script, data, dies) {
-                    wrong.push(format!("{target} {name} {dies:x}: {why}"));
-                }
+/// Goes through all that was kept of a target; at most so many of hundred may have lost what no process can know.
+fn undisturbed(target: &str, script: impl Fn(&[u8], Option<Deaths>) -> Outcome, most: usize) {
+    let (mut wrong, mut all, mut not) = (Vec::new(), 0, 0);
+    for (name, data) in kept(target) {
+        for after in [u64::MAX, 0x1111_1111_1111_1111, 1 << (data.len() % 64)] {
+            all += 1;
+            let run = |real| script(&data, Some(Deaths { after, real }));
+            match compared(&run(false), &run(true)) {
+                Ok(whole) => not += usize::from(!whole),
+                Err(why) => wrong.push(format!("{name} {after:x}: {why}")),
             }
         }
     }
-    let some = wrong
-        .iter()
-        .take(10)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join("\n");
-    assert!(wrong.is_empty(), "{} of {all}:\n{some}", wrong.len());
+    println!("{target}: {all} runs, of which {not} were not compared in all");
+    let some = wrong.iter().take(10).cloned().collect::<Vec<_>>();
+    assert!(
+        wrong.is_empty(),
+        "{target}: {} of {all}:\n{}",
+        wrong.len(),
+        some.join("\n")
+    );
+    assert!(100 * not <= most * all, "{target}: {not} of {all}");
+}
+
+fn life(deaths: Option<Deaths>) -> Life {
+    Life {
+        deaths,
+        ..Life::default()
+    }
+}
+
+#[test]
+fn a_death_between_two_operations_changes_nothing_for_an_82540em() {
+    let script = |data: &[u8], deaths| rings::script(data, life(deaths)).outcome();
+    undisturbed("rings", script, 20);
+    // The first byte says something else.
+    let script = |data: &[u8], deaths| {
+        let data = data.get(1..).unwrap_or_default();
+        registers::script(data, life(deaths)).outcome()
+    };
+    undisturbed("registers", script, 20);
+}
+
+#[test]
+fn nor_for_an_82576_or_a_vf() {
+    undisturbed("rings_igb", rings_igb::script, 20);
+}
+
+#[test]
+fn nor_for_the_realtek_chips() {
+    undisturbed("rings_rtl", rings_rtl::script, 20);
+}
+
+#[test]
+fn nor_for_a_virtio_net() {
+    undisturbed("virtqueue", virtqueue::script, 35);
 }

@@ -319,7 +319,13 @@ impl Guest {
     fn surroundings(&mut self, input: &mut Input<'_>) {
         let bits = input.u8();
         match bits & 3 {
-            0 => self.access(|g| g.nic.control.set_link(&g.env, bits & 4 != 0)),
+            0 => {
+                let up = bits & 4 != 0;
+                if let Some(mortal) = &mut self.mortal {
+                    mortal.link = up;
+                }
+                self.access(|g| g.nic.control.set_link(&g.env, up));
+            }
             1 => self.set_pci(bits & 4 != 0, bits & 8 != 0),
             2 => {
                 self.net.caps = Caps {
