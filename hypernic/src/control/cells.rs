@@ -146,38 +146,24 @@ pub(super) fn answer(host: &RwLock<Host>, call: &Call) -> Result<Option<Vec<u8>>
         }
     }
     drop(held);
-    let reply = match call {
+    let mut call = call.clone();
+    // Generations are this process's.
+    if let Call::VfRevive(VfRevive { if_generation, .. })
+    | Call::VfLeave(VfLeave { if_generation, .. })
+    | Call::VfReset(VfReset { if_generation, .. }) = &mut call
+    {
+        *if_generation = None;
+    }
+    let reply = match &call {
         Call::NicInspect(call) => forward(&cell, &path, call),
         Call::NicTrace(call) => forward(&cell, &path, call),
         Call::NicInterrupts(call) => forward(&cell, &path, call),
         Call::NicMemory(call) => forward(&cell, &path, call),
         Call::UpgradeStates(call) => forward(&cell, &path, call),
         Call::VfShow(call) => forward(&cell, &path, call),
-        // Generations are this process's.
-        Call::VfRevive(call) => forward(
-            &cell,
-            &path,
-            &VfRevive {
-                if_generation: None,
-                ..call.clone()
-            },
-        ),
-        Call::VfLeave(call) => forward(
-            &cell,
-            &path,
-            &VfLeave {
-                if_generation: None,
-                ..call.clone()
-            },
-        ),
-        Call::VfReset(call) => forward(
-            &cell,
-            &path,
-            &VfReset {
-                if_generation: None,
-                ..call.clone()
-            },
-        ),
+        Call::VfRevive(call) => forward(&cell, &path, call),
+        Call::VfLeave(call) => forward(&cell, &path, call),
+        Call::VfReset(call) => forward(&cell, &path, call),
         _ => return Ok(None),
     };
     reply.map(Some)

@@ -49,6 +49,10 @@ super::reason::reasons! { PORTS, "port":
         "virtio_net_hdr of the TAP"
         "an unknown protocol with segmentation"
         "ethtool -K TAP gso off gro off on the host",
+    Drop port_missing "Frames that a guest sent while its NIC's port could not be had"
+        "docs/survival.md"
+        "what the port needs was gone when a worker began: a folder, a TAP, another daemon"
+        "the log says what; put it back, then restart the daemon, or remove and add the NIC",
     Drop ring_down "Frames to another cell that was not there"
         "docs/cells.md"
         "its worker died or is being exchanged, or it starts"

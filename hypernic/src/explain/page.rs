@@ -6,7 +6,7 @@ use super::reason::{Class, Reason};
 use super::table::all;
 
 /// The kinds of sections, in the order of the page: where frames pass first, then what is around them.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 12] = [
     ("nic", "NICs"),
     ("switch-port", "Ports of switches"),
     (
@@ -21,6 +21,7 @@ const KINDS: [(&str, &str); 11] = [
     ("capture", "Captures"),
     ("worker", "Workers"),
     ("tenant", "Tenants"),
+    ("cell", "Cells, as the main process knows them"),
     ("control", "The control socket"),
     ("sandbox", "The sandbox"),
     ("process", "The process"),

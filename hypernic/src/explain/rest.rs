@@ -99,6 +99,13 @@ super::reason::reasons! { TENANTS, "tenant":
     Gauge descriptors "File descriptors that the tenant's VMs have here",
 }
 
+super::reason::reasons! { CELLS, "cell":
+    Refusal cell_losses_refused "Counters in answers of the cell that are not its own, or too many; monitors are not told of them"
+        "the other process is not trusted"
+        "a NIC that is on its way to another process; if it rises on, the cell is broken or hostile"
+        "if it rises on, start the daemon again and report it",
+}
+
 super::reason::reasons! { CONTROL, "control":
     Count control_connections "Connections to the control socket",
     Count control_done "Requests that were done",

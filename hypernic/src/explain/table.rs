@@ -19,6 +19,7 @@ const PARTS: &[&[Reason]] = &[
     rest::VFS,
     rest::WORKERS,
     rest::TENANTS,
+    rest::CELLS,
     rest::CONTROL,
     rest::SANDBOX,
     rest::PROCESS,

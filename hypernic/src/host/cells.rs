@@ -10,6 +10,7 @@ use crate::cell_calls::{self, Patience};
 use crate::config::cells::{MAIN, control_of};
 use crate::config::{ChipConfig, HostConfig, NicConfig};
 use crate::error::Error;
+use crate::report::Section;
 
 /// How long cells are asked for their losses after a monitor has last looked. It looks each second.
 const WANTED: Duration = Duration::from_secs(5);
@@ -19,6 +20,9 @@ const LOOKS: u32 = 5;
 
 /// More counters of losses than a NIC, with its ports, or a switch has.
 const COUNTERS: usize = 256;
+
+/// Kinds of counters that each process has of itself.
+const OF_PROCESSES: [&str; 6] = ["worker", "tenant", "cell", "control", "sandbox", "process"];
 
 /// The longest name of a port: paths of sockets are shorter.
 const LONGEST_PORT: usize = 256;
@@ -127,13 +131,33 @@ impl Host {
 
     /// What a cell has lost by now. Of others it says nothing here, and of its own no more than they have counters.
     pub(crate) fn note_losses(&self, cell: &str, losses: Losses) {
+        // What its process counts of itself is nobody's here.
         let own = losses.into_iter();
+        let own: Losses = own
+            .filter(|((kind, ..), _)| !OF_PROCESSES.contains(kind))
+            .collect();
+        let told = own.len();
+        let own = own.into_iter();
         let own = own.filter(|((_, name, _), _)| self.counts_in(cell, name));
         let most = COUNTERS * (self.far.nics.len() + self.far.chips.len() + self.switches.len());
-        self.far
-            .losses
-            .lock()
-            .insert(cell.to_owned(), own.take(most).collect());
+        let own: Losses = own.take(most).collect();
+        let mut refused = self.far.refused_losses.lock();
+        refused.retain(|cell, _| self.is_process(cell));
+        *refused.entry(cell.to_owned()).or_default() += (told - own.len()) as u64;
+        self.far.losses.lock().insert(cell.to_owned(), own);
+    }
+
+    /// What this process counts of each cell.
+    pub(super) fn cell_sections(&self) -> impl Iterator<Item = Section> {
+        let refused = self.far.refused_losses.lock().clone();
+        self.cells().into_keys().map(move |name| {
+            let refused = refused.get(&name).copied().unwrap_or_default();
+            Section {
+                kind: "cell",
+                name,
+                values: vec![("cell_losses_refused", refused)],
+            }
+        })
     }
 
     /// Whether a cell counts what has this name: a NIC or chip of its own, a port of that, its port on a switch, or a ring to another
@@ -383,6 +407,18 @@ mod tests {
         host.note_losses("x", losses.collect());
         let kept = host.far.losses.lock()["x"].len();
         assert!((1..=1024).contains(&kept), "{kept}");
+        let refused = |host: &Host| host.far.refused_losses.lock()["x"];
+        assert_eq!(refused(&host), 100_000 - kept as u64);
+        // What others count is refused too, what its process counts of itself is only left out.
+        let told = [
+            ("nic", "b", "rx_missed"),
+            ("nic", "a", "rx_missed"),
+            ("process", "hypernic", "worker_hangs"),
+        ];
+        let told = told.map(|(kind, name, counter)| ((kind, name.to_owned(), counter), 1));
+        host.note_losses("x", told.into());
+        assert_eq!(refused(&host), 100_001 - kept as u64);
+        assert_eq!(host.far.losses.lock()["x"].len(), 1);
         // After a while in which nobody wanted to know, what was known is old.
         let now = Instant::now();
         host.want_losses(now);

@@ -33,6 +33,8 @@ pub(super) struct Far {
     pub(super) states: Mutex<BTreeMap<String, NicState>>,
     /// What cells have lost, as they were last asked.
     pub(super) losses: Mutex<BTreeMap<String, Losses>>,
+    /// How much of what cells have told of that was not taken.
+    pub(super) refused_losses: Mutex<BTreeMap<String, u64>>,
     /// When a monitor looked at that last.
     pub(super) losses_wanted: Mutex<Option<Instant>>,
     /// What the cells were told last.

@@ -174,6 +174,7 @@ impl Host {
         }
         let mut sections = Vec::new();
         sections.extend(self.tenants.sections());
+        sections.extend(self.cell_sections());
         for (name, (chip, _)) in &self.chips {
             chip.counters(name, &mut sections);
         }

@@ -154,3 +154,42 @@ fn failed(nic: &str, message: String) -> Error {
         message,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+
+    #[test]
+    fn a_vf_elsewhere_is_checked_with_those_of_its_chip_and_no_others() {
+        let mut text = String::from("control = \"/run/c\"\n[[switch]]\nname = \"lan\"\n");
+        for (chip, last) in [("p", 1), ("q", 3)] {
+            text += &format!(
+                "[[nic]]\nname = \"{chip}\"\nmodel = \"82576\"\nvfs = 2\nvf-socket-path = \"/run/{chip}{{}}\"\n\
+                 port = \"switch:lan\"\ncell = \"x\"\n"
+            );
+            for index in 0..2 {
+                let mac = last + index;
+                text += &format!("[[nic.vf]]\nindex = {index}\nmac = \"02:00:00:00:07:0{mac}\"\n");
+            }
+        }
+        let config = HostConfig::parse("host.toml".as_ref(), &text).expect("good");
+        let mut host = Host::start(&HostConfig::default()).expect("a host");
+        for chip in &config.chips {
+            host.far.chips.insert(chip.name.clone(), chip.clone());
+        }
+        for nic in &config.nics {
+            host.far.nics.insert(nic.name.clone(), nic.clone());
+        }
+        let address = |nic: &str| {
+            let vf = host.far.nics[nic].vf.as_ref().expect("a function");
+            pf::Change::Mac(vf.policy.mac)
+        };
+        let refused = host.check_vf("pvf0", &[address("pvf1")]);
+        let said = refused.expect_err("taken").to_string();
+        assert!(said.contains("VF 1 already has the address"), "{said}");
+        for nic in ["pvf0", "qvf1"] {
+            host.check_vf("pvf0", &[address(nic)]).expect(nic);
+        }
+    }
+}

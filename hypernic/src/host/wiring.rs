@@ -63,7 +63,7 @@ impl Host {
             Err(message) if member.is_none() && self.is_made_again() => {
                 let error = port_error(config, message);
                 tracing::error!("the NIC goes on without its port, and its link is down: {error}");
-                let port = port_null::open();
+                let port = port_null::missing();
                 Ok(Wire {
                     sink: Arc::clone(&port.sink),
                     switch: None,

@@ -76,6 +76,9 @@ fn every_counter_has_a_row_and_every_row_a_counter() {
     reported.extend(port_tap::COUNTERS.iter().map(|name| ("port", *name)));
     // Rings join processes, and here is one.
     reported.extend(port_ring::COUNTERS.iter().map(|name| ("port", *name)));
+    // Here every port can be had, and there are no cells.
+    reported.insert(("port", port_null::MISSING));
+    reported.insert(("cell", "cell_losses_refused"));
     reported.insert(("nic", "failed"));
     reported.insert(("nic", "quarantined"));
     reported.insert(("nic", "rx_quarantined"));

@@ -10,7 +10,9 @@ use drivers::igbpf;
 use drivers::igbvf::Vf;
 use hypernic_tests::{Daemon, Ends, LONG, scratch};
 
-use crate::cli_crash::{Chance, Lives};
+use crate::cli_cells::at;
+use crate::cli_config::Lab;
+use crate::cli_crash::{Chance, Lives, kill};
 
 const TYPE: [u8; 2] = [0x88, 0xb7];
 /// Frames that a guest sends at once.
@@ -330,4 +332,38 @@ fn long_guests_with_an_82576_or_vfs_go_on_whenever_the_worker_is_killed() {
         vfs(&Lives::killed(250), doorbell);
     }
     vfs_of_a_guests_pf(&Lives::killed(250));
+}
+
+#[test]
+fn a_port_that_cannot_be_had_again_has_a_counter_of_what_is_lost() {
+    let with = |nic: &str, port: &str| {
+        format!(
+            "[[nic]]\nname = \"{nic}\"\nmodel = \"82576\"\nsocket-path = \"@/{nic}\"\nport = \"{port}\"\n"
+        )
+    };
+    let mut lab = Lab::new(&format!("keeper = true\n{}", with("there", "null")));
+    std::fs::create_dir(lab.at("gone")).unwrap();
+    let added = "nic add cut --model 82576 --socket-path @/cut --port stream:listen=@/gone/cut";
+    lab.ran(&at(&lab, added));
+    // Drivers begin when there is a link.
+    let other = std::os::unix::net::UnixStream::connect(lab.at("gone/cut")).unwrap();
+    let _nics = ["cut", "there"].map(|name| igb(&lab.at(name), false));
+    let lines = lab.daemon.log_position();
+    drop(other);
+    lab.daemon.wait_log_after(lines, "link down").unwrap();
+    std::fs::remove_dir_all(lab.at("gone")).unwrap();
+    kill(&mut lab.daemon);
+    // An 82576 without a link keeps what its guest sends, but for what goes before that is known.
+    let call = r#"{"method":"io.hypernic.Metrics.Get","parameters":{"kind":"port"}}"#;
+    let told: serde_json::Value =
+        serde_json::from_str(&crate::cli_control::call(&lab, call)).expect("JSON");
+    let ports = told["parameters"]["sections"].as_array().expect("ports");
+    let counts = |name: &str, counter: &str| {
+        let mut named = ports.iter().filter(|port| port["name"] == name);
+        named.any(|port| port["values"].get(counter).is_some())
+    };
+    assert!(counts("cut/missing", "port_missing"), "{told}");
+    // One that was asked for counts what it takes as sent.
+    assert!(counts("there/null", "frames_out"), "{told}");
+    assert!(lab.daemon.stop().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! The null port: counts what it gets and drops it.
+//! The null port: counts what it gets and drops it. Beside it, what stands for a port that cannot be had.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -48,6 +48,42 @@ pub fn open() -> Port {
     }
 }
 
+/// What a port counts that cannot be had.
+pub const MISSING: &str = "port_missing";
+
+struct Missing(Tally<1>);
+
+impl Sink for Missing {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let frames = picks.iter().filter(|&&p| batch.get(p.into()).is_some());
+        self.0.add(0, frames.count() as u64);
+        picks.len()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::ALL
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+impl Counted for Missing {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.0.counters(visit);
+    }
+}
+
+/// What stands for a port that cannot be had: all that it takes is lost, and counted so.
+pub fn missing() -> Port {
+    let missing = Arc::new(Missing(Tally::new([MISSING])));
+    Port {
+        name: "missing".into(),
+        sink: Arc::clone(&missing) as Arc<dyn Sink>,
+        inlet: None,
+        counters: missing,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +111,22 @@ mod tests {
         assert_eq!(port.sink.deliver(&batch, &[0, 1, 2, 9]), 4);
         assert_eq!(counter(&*port.counters, "frames_out"), Some(3));
         assert_eq!(counter(&*port.counters, "bytes_out"), Some(60_060));
+        assert!(port.inlet.is_none());
+    }
+
+    #[test]
+    fn what_goes_to_a_port_that_is_missing_is_lost_and_counted() {
+        let port = missing();
+        let mut batch = Batch::new();
+        for len in [60, 60_000] {
+            batch.push_bytes(&vec![0; len]);
+            batch.end(Offload::NONE);
+        }
+        assert_eq!(port.sink.deliver(&batch, &[0, 1, 9]), 3);
+        let mut counts = Vec::new();
+        port.counters
+            .counters(&mut |name, value| counts.push((name, value)));
+        assert_eq!(counts, [(MISSING, 2)]);
         assert!(port.inlet.is_none());
     }
 }
