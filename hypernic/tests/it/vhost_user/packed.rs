@@ -67,11 +67,15 @@ impl PackedSender {
 
     /// Connects with a buffer for what is in flight, and says that the ring begins.
     fn connect(&self, path: &Path, kept: &mut Option<(Inflight, OwnedFd)>) -> Client {
-        let mut client = Client::connect(path).expect("connected");
-        client.set_owner().expect("owner");
         let features = PLAIN | 1 << 34 | PROTOCOL;
-        client.set_features(features).expect("agreed");
-        let offered = client.protocol_features().expect("answered");
+        // One that comes before the daemon has seen the last one go is hung up on.
+        let (mut client, offered) = until("a front end is served", || {
+            let mut client = Client::connect(path).expect("connected");
+            client.set_owner().ok()?;
+            client.set_features(features).ok()?;
+            let offered = client.protocol_features().ok()?;
+            Some((client, offered))
+        });
         client.set_protocol_features(offered).expect("set");
         let (given, file) =
             kept.get_or_insert_with(|| client.get_inflight_fd(2, SIZE).expect("given"));
