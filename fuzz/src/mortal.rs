@@ -101,9 +101,9 @@ impl Mortal {
 pub(crate) struct Outcome {
     /// A hash of each frame that was sent.
     pub frames: Vec<u32>,
-    /// Where the guest's memory is other than it was, and how; none, if it says there when its process died.
+    /// Blocks of the guest's memory that are not all zero, each with a hash; none, if there was a CSB, in which a process repeats itself.
     pub memory: Option<Vec<(u64, u32)>>,
-    /// Registers that are the guest's.
+    /// Registers that no process changes by itself.
     pub registers: Vec<(u64, u32)>,
     /// Frames that may be missing.
     pub unsure: u64,

@@ -117,9 +117,9 @@ pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
             g.look();
         }
     }
-    let outcome = g.outcome();
+    let outcome = deaths.map(|_| g.outcome());
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
-    outcome
+    outcome.unwrap_or_default()
 }
 
 fn function(grant: Option<Grant>) -> (Nic, Option<Arc<VfChannel>>) {

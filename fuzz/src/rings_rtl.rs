@@ -128,9 +128,9 @@ pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
             g.look();
         }
     }
-    let outcome = g.outcome();
+    let outcome = deaths.map(|_| g.outcome());
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
-    outcome
+    outcome.unwrap_or_default()
 }
 
 fn fresh(model: &str) -> Nic {

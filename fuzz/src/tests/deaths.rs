@@ -5,7 +5,7 @@ use crate::machine::Life;
 use crate::mortal::{Deaths, Outcome};
 use crate::{registers, rings, rings_igb, rings_rtl, virtqueue};
 
-/// What happened of what would have happened: each frame once at most and in order, and all the rest. Whether that was compared, too.
+/// Of two runs of a program: each frame is sent once at most and in order, and the rest is the same. Whether that could be compared, too.
 fn compared(lived: &Outcome, died: &Outcome) -> Result<bool, String> {
     if lived.meddled {
         return Ok(false);
@@ -36,7 +36,7 @@ fn compared(lived: &Outcome, died: &Outcome) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Goes through all that was kept of a target; at most so many of hundred may have lost what no process can know.
+/// Goes through all that was kept of a target. Of so many runs in a hundred at most only the frames may be compared.
 fn undisturbed(target: &str, script: impl Fn(&[u8], Option<Deaths>) -> Outcome, most: usize) {
     let (mut wrong, mut all, mut not) = (Vec::new(), 0, 0);
     for (name, data) in kept(target) {
@@ -80,16 +80,16 @@ fn a_death_between_two_operations_changes_nothing_for_an_82540em() {
 }
 
 #[test]
-fn nor_for_an_82576_or_a_vf() {
+fn a_death_between_two_operations_changes_nothing_for_an_82576_or_a_vf() {
     undisturbed("rings_igb", rings_igb::script, 20);
 }
 
 #[test]
-fn nor_for_the_realtek_chips() {
+fn a_death_between_two_operations_changes_nothing_for_the_realtek_chips() {
     undisturbed("rings_rtl", rings_rtl::script, 20);
 }
 
 #[test]
-fn nor_for_a_virtio_net() {
+fn a_death_between_two_operations_changes_nothing_for_a_virtio_net() {
     undisturbed("virtqueue", virtqueue::script, 35);
 }

@@ -69,13 +69,19 @@ impl PackedSender {
     fn connect(&self, path: &Path, kept: &mut Option<(Inflight, OwnedFd)>) -> Client {
         let features = PLAIN | 1 << 34 | PROTOCOL;
         // One that comes before the daemon has seen the last one go is hung up on.
-        let (mut client, offered) = until("a front end is served", || {
+        let ask = || {
             let mut client = Client::connect(path).expect("connected");
             client.set_owner().ok()?;
             client.set_features(features).ok()?;
             let offered = client.protocol_features().ok()?;
             Some((client, offered))
+        };
+        let mut served = None;
+        until("a front end is served", || {
+            served = ask();
+            served.is_some()
         });
+        let (mut client, offered) = served.expect("it is");
         client.set_protocol_features(offered).expect("set");
         let (given, file) =
             kept.get_or_insert_with(|| client.get_inflight_fd(2, SIZE).expect("given"));
