@@ -42,6 +42,7 @@ pub fn command(cell: &str, file: RawFd) -> Command {
     // These are for the main process.
     for variable in [
         "NOTIFY_SOCKET",
+        "FDSTORE",
         "WATCHDOG_USEC",
         "WATCHDOG_PID",
         "LISTEN_FDS",

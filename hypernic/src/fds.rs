@@ -1,13 +1,18 @@
 //! Descriptors: those inherited from the process that started us, and how many there may be.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fs, io};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketAddrUnix, getsockname, shutdown};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getppid, getrlimit, pidfd_getfd,
     pidfd_open, setrlimit,
@@ -15,6 +20,7 @@ use rustix::process::{
 use vfio_user::{ListenError, Listener};
 
 use crate::config::SocketAccess;
+use crate::store;
 
 /// What a NIC takes while a VMM is connected: its socket's listener, its epoll set, the
 /// connection, an interrupt's eventfd and the one that unmasks it.
@@ -74,7 +80,7 @@ fn listen_within(path: &Path) -> Result<Listener, ListenError> {
         return Err(ListenError::TooLong(whole));
     }
     let Some(page) = keeper::current() else {
-        return Listener::bind(path);
+        return stored_or_bound(path);
     };
     // VMMs that come while no worker runs wait in the backlog for the next one.
     let name = whole.as_os_str().as_encoded_bytes();
@@ -87,7 +93,7 @@ fn listen_within(path: &Path) -> Result<Listener, ListenError> {
     });
     let listener = match resumed {
         Some(listener) => listener,
-        None => Listener::bind(path)?,
+        None => stored_or_bound(path)?,
     };
     if let (Some(fd), Some((dev, ino))) = (listener.as_fd(), listener.key()) {
         page.keep(name, fd, [dev, ino]);
@@ -95,8 +101,77 @@ fn listen_within(path: &Path) -> Result<Listener, ListenError> {
     Ok(listener)
 }
 
+/// On the socket that the service manager has kept, if it still is that of this path; else on a new one, which it is to keep.
+fn stored_or_bound(path: &Path) -> Result<Listener, ListenError> {
+    if let Some(listener) = stored(path) {
+        return Ok(listener);
+    }
+    let listener = Listener::bind(path)?;
+    if let (Some(fd), Some(key)) = (listener.as_fd(), listener.key()) {
+        store::keep(key, fd);
+    }
+    Ok(listener)
+}
+
+fn stored(path: &Path) -> Option<Listener> {
+    if !store::is_open() {
+        return None;
+    }
+    let there = fs::symlink_metadata(path).ok()?;
+    let key = (there.dev(), there.ino());
+    let name = store::name(key);
+    let fd = handed_over(&name).ok()??;
+    // The number of an inode may have been given to another since.
+    let same = bound_to(&fd)? == std::path::absolute(path).ok()?;
+    let listener = Listener::resume(fd, path, key).ok().filter(|_| same)?;
+    WANTED.lock().insert(name);
+    Some(listener)
+}
+
+/// The path that a socket was bound to.
+fn bound_to(socket: &OwnedFd) -> Option<PathBuf> {
+    let address = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
+    let path = address.path()?;
+    std::path::absolute(Path::new(OsStr::from_bytes(path.to_bytes()))).ok()
+}
+
+/// Sockets that the service manager had kept and that are listened on again, by their names there.
+static WANTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// What the service manager has kept and nobody wants any more is closed there, and leads nowhere.
+pub fn end_unwanted() {
+    if !store::is_open() || keeper::current().is_some_and(|page| page.life() > 1) {
+        return;
+    }
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let wanted = WANTED.lock();
+    let stored = names
+        .split(':')
+        .filter(|name| name.starts_with(store::PREFIX));
+    for name in stored.filter(|name| !wanted.contains(*name)) {
+        let Ok(Some(fd)) = handed_over(name) else {
+            continue;
+        };
+        // Who connects there is refused, though we still have it.
+        let _ = shutdown(&fd, Shutdown::Both);
+        let path = bound_to(&fd).filter(|path| {
+            let there = fs::symlink_metadata(path).ok();
+            there.is_some_and(|there| store::name((there.dev(), there.ino())) == name)
+        });
+        if let Some(path) = path {
+            let _ = fs::remove_file(path);
+        }
+        store::forget(name);
+    }
+}
+
 /// The listener at `path` is about to be closed.
 pub(crate) fn forget(path: &Path) {
+    if store::is_open()
+        && let Ok(there) = fs::symlink_metadata(path)
+    {
+        store::forget(&store::name((there.dev(), there.ino())));
+    }
     if let Some(page) = keeper::current() {
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         page.forget(whole.as_os_str().as_encoded_bytes());

@@ -40,6 +40,7 @@ mod quarantine;
 pub mod report;
 pub mod sandbox;
 pub mod spec;
+pub mod store;
 mod tenants;
 pub mod time;
 pub mod timeline;

@@ -17,7 +17,7 @@ use hypernic::notify::Manager;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
 use hypernic::{
-    cells, complete, external, fds, hints, learned, report, sandbox, timeline, upgrade,
+    cells, complete, external, fds, hints, learned, report, sandbox, store, timeline, upgrade,
     user_networks,
 };
 use parking_lot::RwLock;
@@ -73,7 +73,10 @@ fn main() -> ExitCode {
     // A sandbox would let it reach some of these sockets and not others.
     let manager = match &job {
         // Of a cell it knows nothing.
-        Ok(Job::Serve(config, false)) if config.own_cell().is_none() => Manager::of_environment(),
+        Ok(Job::Serve(config, false)) if config.own_cell().is_none() => {
+            store::open();
+            Manager::of_environment()
+        }
         _ => Manager::default(),
     };
     // Before the thread that writes the log, too: what confines a thread binds those that it starts.
@@ -199,6 +202,7 @@ fn serve(
         Some(path) => Some(Server::start(path, Arc::clone(&host))?),
         None => None,
     };
+    fds::end_unwanted();
     cells::wait_for_all(&host);
     begin_to_serve(&host, config, handed_over, format);
     let noting = learned::begin(&host).map_err(|source| Error::Os {
@@ -265,6 +269,8 @@ fn serve(
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
     print_counters(&host.read(), asked, format);
+    // What a service manager keeps is there for the next daemon.
+    store::leave();
     if let Some(host) = Arc::into_inner(host) {
         host.into_inner().stop();
     }

@@ -2,18 +2,13 @@
 //! it wants to know (`WatchdogSec=`), that all workers turn.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::fds;
-
-/// Where the manager listens, by the environment.
-const SOCKET: &str = "NOTIFY_SOCKET";
+use crate::{fds, store};
 
 /// Within how many microseconds of each other it wants signs of life, and from which process.
 const WATCHDOG: [&str; 2] = ["WATCHDOG_USEC", "WATCHDOG_PID"];
@@ -33,16 +28,14 @@ pub struct Manager {
 impl Manager {
     /// The one that the environment names.
     pub fn of_environment() -> Self {
-        let Some(name) = std::env::var_os(SOCKET).filter(|name| !name.is_empty()) else {
-            return Self::default();
-        };
-        match Self::connect(name.as_bytes()) {
-            Ok(socket) => Self {
+        match store::manager() {
+            Ok(None) => Self::default(),
+            Ok(Some(socket)) => Self {
                 socket: Some(socket),
                 patience: patience(&WATCHDOG.map(|name| std::env::var(name).ok()), fds::is_main),
             },
             Err(error) => {
-                eprintln!("hypernic: cannot reach the service manager at {SOCKET}: {error}");
+                eprintln!("hypernic: cannot reach the service manager at NOTIFY_SOCKET: {error}");
                 Self::default()
             }
         }
@@ -78,18 +71,6 @@ impl Manager {
         })?;
         tracing::debug!(?patience, "the service manager gets signs of life");
         Ok(Some(Watchdog(over)))
-    }
-
-    fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
-        let address = match name.strip_prefix(b"@") {
-            Some(name) => SocketAddr::from_abstract_name(name)?,
-            None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name))?,
-        };
-        let socket = UnixDatagram::unbound()?;
-        socket.connect_addr(&address)?;
-        // A manager that does not read holds up nobody.
-        socket.set_nonblocking(true)?;
-        Ok(socket)
     }
 
     /// The daemon serves, or has read its configuration again.

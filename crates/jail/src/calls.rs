@@ -74,7 +74,8 @@ pub const PROCESS: &[Call] = calls! {
     SYS_readlinkat SYS_statx
     // Descriptors.
     SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_getsockopt SYS_io_setup SYS_listen SYS_memfd_create SYS_mlock
-    SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socketpair SYS_timerfd_create
+    SYS_pidfd_getfd SYS_pidfd_open SYS_recvfrom SYS_sendmsg SYS_sendto SYS_setsockopt SYS_shutdown
+    SYS_socketpair SYS_timerfd_create
     // Threads and their confinement. The C library makes do with `clone` where a unit's RestrictNamespaces= takes `clone3` away.
     SYS_capset SYS_clone SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list
@@ -149,8 +150,7 @@ pub fn name(number: i64) -> Option<&'static str> {
 const OTHERS: &[Call] = calls! {
     SYS_bpf SYS_execve SYS_execveat SYS_init_module SYS_io_uring_setup SYS_kexec_load SYS_keyctl SYS_mkdirat
     SYS_io_getevents SYS_mount SYS_perf_event_open SYS_process_vm_readv SYS_process_vm_writev SYS_ptrace SYS_sendfile
-    SYS_sendmsg SYS_setns
-    SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
+    SYS_setns SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
 };
 
 #[cfg(test)]

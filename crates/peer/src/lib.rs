@@ -30,6 +30,6 @@ pub use apart::asked;
 pub use deferred_closer::{DeferredCloser, PeerFd};
 pub use event::EventFd;
 pub use event_set::EventSet;
-pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
+pub use listener::{ListenError, Listener, MAX_SOCKET_PATH, leave_paths};
 pub use noted::{Noted, Piece};
 pub use shared_mem::{Area, SharedMem};

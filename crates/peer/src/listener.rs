@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::OFlags;
 
@@ -210,8 +211,19 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
+/// Whether paths of sockets stay.
+static STAY: AtomicBool = AtomicBool::new(false);
+
+/// From now on no listener of this process removes the path that it has made: somebody else holds the socket, too.
+pub fn leave_paths() {
+    STAY.store(true, Ordering::Relaxed);
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
+        if STAY.load(Ordering::Relaxed) {
+            return;
+        }
         if let Some((path, key)) = &self.made
             && let Ok(meta) = std::fs::symlink_metadata(path)
             && (meta.dev(), meta.ino()) == *key

@@ -119,7 +119,9 @@ pub use doorbell::MappedDoorbells;
 pub use interrupts::Interrupts;
 pub use interrupts::shown::VectorInfo;
 pub use peer::stream::Filled;
-pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
+pub use peer::{
+    Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem, leave_paths,
+};
 pub use server::{
     Handover, HandoverError, HoldError, Kept, Lifeline, Look, Progress, Server, ServerError,
     check_state,

@@ -251,6 +251,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "none: needed where the machine's clock cannot be read without a call",
     ),
     (
+        "process",
+        "sendmsg",
+        "daemon: listening_sockets_outlive_the_keeper_in_a_service_managers_store",
+    ),
+    (
         "user-network",
         "fstat",
         "guest: long_libvirt_starts_guests_by_the_recipes, by the C library of Debian 13",

@@ -20,6 +20,7 @@ mod cli_networks;
 mod cli_pktgen;
 mod cli_sandbox;
 mod cli_service;
+mod cli_store;
 mod cli_streams;
 mod cli_upgrade;
 mod cli_varlinkctl;
