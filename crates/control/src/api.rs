@@ -229,7 +229,7 @@ interfaces! {
 
     /// NICs that move to another host, in two steps: saved and loaded, then committed or aborted. The source decides, so it is asked
     /// first; what is asked again is done once.
-    "io.hypernic.Migrate" [Guard NicConfig MoveSide MoveStep Move] => {
+    "io.hypernic.Migrate" [Guard NicConfig VfConfig MoveSide MoveStep Move] => {
         /// At the source: a NIC stands still, is saved, and its address is forgotten.
         Owner "Save" MigrateSave -> MoveSaved,
         /// At the destination: the NIC comes, and stands still.

@@ -150,6 +150,26 @@ fn who_is_not_there_is_named_with_the_cure() {
     );
 }
 
+/// A client that reads the description of one interface knows no other.
+#[test]
+fn every_interface_defines_all_types_that_it_names() {
+    for interface in INTERFACES {
+        let text = interface.description();
+        let said = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('#'));
+        let words = said.flat_map(|line| line.split([' ', '(', ')', ',', '?', '[', ']']));
+        let named = words.filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()));
+        for name in named {
+            let is_there = ["type", "method", "error"].iter().any(|kind| {
+                text.lines()
+                    .any(|line| line.starts_with(&format!("{kind} {name} ")))
+            });
+            assert!(is_there, "{name} in\n{text}");
+        }
+    }
+}
+
 #[test]
 fn the_descriptions_are_fresh() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("idl");

@@ -166,7 +166,7 @@ io.hypernic.Switch.Remove {"name":"lan"} io.hypernic.Control.InUse by
 io.hypernic.Switch.Add {"switch":{"name":"lan","ageing_seconds":99}} io.hypernic.Control.Exists differs
 io.hypernic.Nic.Remove {"name":"a","if_generation":999} io.hypernic.Control.Stale message
 io.hypernic.Switch.Add {"switch":{"name":"x","ageing_seconds":1}} io.hypernic.Control.Invalid message
-io.hypernic.Migrate.Save {"id":"m2","nic":"p0vf0"} io.hypernic.Control.CannotMove nic
+io.hypernic.Migrate.Save {"id":"m2","nic":"q0vf0"} io.hypernic.Control.CannotMove nic
 io.hypernic.Migrate.Commit {"id":"m1"} io.hypernic.Control.MoveDecided step
 "#;
 
@@ -180,7 +180,9 @@ fn rows(table: &str) -> impl Iterator<Item = [&str; 4]> {
 
 #[test]
 fn varlinkctl_calls_each_interface_and_names_each_error() {
-    let chip = "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"@/vf{}\"\nport = \"null\"\n";
+    let chip = "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = \"@/vf{}\"\nport = \"null\"\n\
+                [[nic]]\nname = \"q0\"\nmodel = \"82576\"\nvfs = 1\npf = \"guest\"\nsocket-path = \"@/q\"\nvf-socket-path = \"@/q{}\"\n\
+                port = \"null\"\n";
     let roles = format!("control-monitor = [\"{MONITOR}\"]\n");
     let scene = Scene::new(&format!("{roles}{LAN}{}{chip}", nic("a", "")));
     let folder = scene.lab.dir.path().display().to_string();
