@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 use hypernic_tests::fault;
-use hypernic_tests::{Daemon, Ends, Holdings, LONG, Launch, copy_program, scratch};
+use hypernic_tests::{Daemon, Ends, LONG, Launch, copy_program, scratch};
 use pkt_gen::check::Depth;
 use pkt_gen::pace::Rate;
 use pkt_gen::{Function, Plan, Report, run};
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
-use vfio_user::{Client, EventFd, SharedMem};
+use vfio_user::Client;
 
 use crate::cli_upgrade::upgrade;
 use crate::waiting;
@@ -22,7 +22,7 @@ const PAGE: &[&str] = &["--doorbell", "page"];
 const CSB: &[&str] = &["--csb"];
 
 /// One with a keeper that thinks nothing of short lives, and NICs on a switch.
-fn lan(sockets: &[PathBuf], how: &[&str]) -> Daemon {
+pub(super) fn lan(sockets: &[PathBuf], how: &[&str]) -> Daemon {
     let mut launch = Launch::new()
         .unwrap()
         .env("HYPERNIC_TEST_LIFE_MS", "0")
@@ -420,64 +420,6 @@ fn nics_whose_port_cannot_be_had_again_go_on_without_a_link() {
     let _other = std::os::unix::net::UnixStream::connect(gone.join("alone")).unwrap();
     daemon.wait_log_after(lines, "link up").unwrap();
     assert!(daemon.stop().unwrap().success());
-}
-
-/// A client whose NIC outlives its worker: registers are as they were, and nothing piles up.
-#[test]
-fn nothing_is_left_behind_by_many_deaths() {
-    let dir = scratch().unwrap();
-    let sockets: Vec<_> = (0..2).map(|n| dir.path().join(format!("n{n}"))).collect();
-    let mut daemon = lan(&sockets, &[]);
-    let mut client = Client::connect(&sockets[0]).unwrap();
-    let ram = SharedMem::new("ram", 0x10_0000).unwrap();
-    client
-        .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
-        .unwrap();
-    let event = EventFd::new().unwrap();
-    client.arm(0, 0, &[&event]).unwrap();
-    // A register that only a reset changes.
-    client
-        .region_write(0, 0x38, &0x88b5_u32.to_le_bytes())
-        .unwrap();
-    let mut held = None;
-    for n in 0..20 {
-        kill(&mut daemon);
-        let mut word = [0; 4];
-        client.region_read(0, 0x38, &mut word).unwrap();
-        assert_eq!(u32::from_le_bytes(word), 0x88b5, "after {n} deaths");
-        // Other files and other memory each time.
-        let event = EventFd::new().unwrap();
-        client.arm(0, 0, &[&event]).unwrap();
-        client.dma_unmap(0, 0x10_0000).unwrap();
-        client
-            .dma_map(0, &ram, 0, 0x10_0000, guest_mem::Prot::RW)
-            .unwrap();
-        let worker = daemon.worker().expect("a worker");
-        let holds = || {
-            let now = Holdings::at_rest(worker.as_raw_nonzero().get() as u32);
-            (now.fds, now.mapped, now.threads)
-        };
-        if n < 2 {
-            continue;
-        }
-        let before = *held.get_or_insert_with(holds);
-        // What is closed is closed by another thread, soon.
-        let until = Instant::now() + LONG;
-        while holds() != before {
-            let now = holds();
-            assert!(
-                Instant::now() < until,
-                "{before:?}, after {n} deaths {now:?}"
-            );
-        }
-    }
-    // A VMM that goes is gone, and one that comes is served.
-    drop(client);
-    kill(&mut daemon);
-    let mut again = Client::connect(&sockets[0]).unwrap();
-    again.region_read(0, 8, &mut [0; 4]).unwrap();
-    assert!(daemon.stop().unwrap().success());
-    assert!(!sockets[0].exists(), "it cleans up");
 }
 
 /// For docs/survival.md: how long a guest waits that reads a register all the time when the worker is killed, with so many NICs that

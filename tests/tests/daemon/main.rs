@@ -9,6 +9,7 @@ mod cli_crash;
 mod cli_crash_igb;
 mod cli_crash_rtl;
 mod cli_crash_virtio;
+mod cli_deaths;
 mod cli_descriptors;
 mod cli_errors;
 mod cli_fair;
