@@ -71,7 +71,8 @@ impl Lab {
     }
 
     fn vf(&self, n: u8) -> Vf<SocketBus> {
-        Vf::new(self.bus(n)).expect("a VF")
+        // As igbvf, it waits for its PF for a short time only, and that one's thread may not have run.
+        until("a VF", || Vf::new(self.bus(n)).ok())
     }
 
     fn count(&self, kind: &str, name: &str, counter: &str) -> u64 {
