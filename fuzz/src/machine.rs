@@ -97,7 +97,7 @@ pub(crate) struct Machine {
     /// What has been written to the guest's memory.
     dirt: Dirt,
     /// What outlives its process, if that may die.
-    mortal: Option<Mortal>,
+    mortal: Mortal,
     /// It died while frames waited in the packet buffer, which is lost.
     forgot: bool,
 }
@@ -129,7 +129,7 @@ impl Machine {
             picks: Vec::new(),
             bytes: Vec::new(),
             dirt: Dirt::default(),
-            mortal: None,
+            mortal: Mortal::default(),
             forgot: false,
         };
         machine.unlimited();
@@ -282,7 +282,7 @@ impl Machine {
 
     pub fn read_bytes(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
         self.access(|m| m.nic.control.read(&m.env, bar, offset, data));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.seen.update(data);
     }
 
@@ -294,7 +294,7 @@ impl Machine {
 
     pub fn write_bytes(&mut self, bar: u8, offset: u64, data: &[u8]) {
         self.access(|m| m.nic.control.write(&m.env, bar, offset, data));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work(MAX_BATCH);
     }
 
@@ -307,7 +307,7 @@ impl Machine {
         for &(offset, value) in values {
             let data = value.to_le_bytes();
             self.access(|m| m.nic.control.write(&m.env, 0, offset, &data));
-            self.answered();
+            self.mortal.answered(&mut self.nic, &self.env);
             if !cfg!(feature = "sample") {
                 self.work(MAX_BATCH);
             }
@@ -330,7 +330,7 @@ impl Machine {
         if work.rx {
             self.poll();
         }
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.check();
     }
 
@@ -366,12 +366,12 @@ impl Machine {
     pub fn set_pci(&mut self, state: PciState) {
         self.pci = state;
         self.access(|m| m.nic.control.pci(&m.env, state));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work(MAX_BATCH);
     }
 
     pub fn set_link(&mut self, up: bool) {
-        self.note_link(up);
+        self.mortal.note_link(up);
         self.access(|m| m.nic.control.set_link(&m.env, up));
         self.work(MAX_BATCH);
     }
@@ -379,7 +379,7 @@ impl Machine {
     pub fn reset(&mut self) {
         self.access(|m| m.nic.control.reset(&m.env, ResetKind::Bus));
         self.pci = PciState::default();
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work(MAX_BATCH);
     }
 

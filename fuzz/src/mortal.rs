@@ -29,69 +29,98 @@ impl Deaths {
     }
 }
 
-/// It.
-pub(crate) struct Mortal {
+/// It; nothing, where no process dies.
+#[derive(Default)]
+pub(crate) struct Mortal(Option<Left>);
+
+struct Left {
     words: &'static Words,
     blob: Vec<u8>,
     saved: Nanos,
     /// Whether its cable is in.
-    pub link: bool,
+    link: bool,
     /// Frames that may be lost.
-    pub unsure: u64,
+    unsure: u64,
 }
 
-impl Drop for Mortal {
+impl Drop for Left {
     fn drop(&mut self) {
         WORDS.set(Some(self.words));
     }
 }
 
-impl Mortal {
-    /// What this NIC does is kept from now on.
-    pub fn of(nic: &mut Nic, env: &Env) -> Self {
-        let words = WORDS.take();
-        let new = || &*Box::leak(Box::new([const { AtomicU64::new(0) }; KEPT]));
-        let mut mortal = Self {
-            words: words.unwrap_or_else(new),
-            blob: Vec::new(),
-            saved: 0,
-            link: true,
-            unsure: 0,
-        };
-        mortal.keep(nic, env);
-        mortal
-    }
-
-    /// The same, if it has become another.
-    pub fn keep(&mut self, nic: &mut Nic, env: &Env) {
-        for word in self.words {
-            word.store(0, Ordering::Relaxed);
-        }
-        assert!(nic.control.keep(self.kept()), "it can outlive its process");
-        self.blob = nic.control.save(env);
-        self.saved = env.clock.now();
-        self.answered(nic, env);
-    }
-
+impl Left {
     fn kept(&self) -> Kept {
         Kept::new(self.words, Arc::new(()))
     }
 
-    /// The guest's access is answered, and will not be made again.
-    pub fn answered(&mut self, nic: &mut Nic, env: &Env) {
+    fn answered(&mut self, nic: &mut Nic, env: &Env) {
         if nic.control.take_changed() {
             self.blob = nic.control.save(env);
             self.saved = env.clock.now();
         }
         nic.control.settled();
     }
+}
 
-    /// Its process has died; this is another.
+impl Mortal {
+    /// What this NIC does is kept from now on.
+    pub fn begin(&mut self, nic: &mut Nic, env: &Env) {
+        let words = WORDS.take();
+        let new = || &*Box::leak(Box::new([const { AtomicU64::new(0) }; KEPT]));
+        self.0 = Some(Left {
+            words: words.unwrap_or_else(new),
+            blob: Vec::new(),
+            saved: 0,
+            link: true,
+            unsure: 0,
+        });
+        self.keep(nic, env);
+    }
+
+    /// The same, if it has become another.
+    pub fn keep(&mut self, nic: &mut Nic, env: &Env) {
+        let Some(left) = &mut self.0 else { return };
+        for word in left.words {
+            word.store(0, Ordering::Relaxed);
+        }
+        assert!(nic.control.keep(left.kept()), "it can outlive its process");
+        left.blob = nic.control.save(env);
+        left.saved = env.clock.now();
+        left.answered(nic, env);
+    }
+
+    /// The guest's access is answered, and will not be made again.
+    pub fn answered(&mut self, nic: &mut Nic, env: &Env) {
+        if let Some(left) = &mut self.0 {
+            left.answered(nic, env);
+        }
+    }
+
+    /// The cable is as it was put, in the next process too.
+    pub fn note_link(&mut self, up: bool) {
+        if let Some(left) = &mut self.0 {
+            left.link = up;
+        }
+    }
+
+    /// Its process has died; this is another, which is told next how its configuration space and its cable are.
     pub fn go_on(&mut self, nic: &mut Nic, env: &Env) {
-        let age = env.clock.now().saturating_sub(self.saved);
-        let unsure = nic.control.recover(env, (&self.blob, age), self.kept());
-        self.unsure += unsure.expect("what it has left is sound");
+        let left = self.0.as_mut().expect("it may die");
+        let age = env.clock.now().saturating_sub(left.saved);
+        let unsure = nic.control.recover(env, (&left.blob, age), left.kept());
+        left.unsure += unsure.expect("what it has left is sound");
         nic.control.settled();
+    }
+
+    /// Whether its cable is in.
+    pub fn link(&self) -> bool {
+        self.0.as_ref().is_none_or(|left| left.link)
+    }
+
+    /// Frames that may be lost by now.
+    pub fn unsure(&self) -> u64 {
+        self.0.as_ref().map_or(0, |left| left.unsure)
     }
 }
 
@@ -113,15 +142,22 @@ pub(crate) struct Outcome {
     pub meddled: bool,
 }
 
-/// Blocks of memory that are not all zero, each with a hash.
-pub(crate) fn blocks(memory: &Memory, from: u64, len: u64) -> Vec<(u64, u32)> {
-    const BLOCK: u64 = 256;
+/// Blocks of memory at these places that are not all zero, each with a hash.
+pub(crate) fn blocks<const LEN: usize>(
+    memory: &Memory,
+    places: impl Iterator<Item = u64>,
+) -> Vec<(u64, u32)> {
     let view = memory.view();
     let block = |at: u64| {
-        let mut block = [0; BLOCK as usize];
+        let mut block = [0; LEN];
         view.read(at, &mut block).expect("mapped");
-        (block != [0; BLOCK as usize]).then(|| (at, crc32fast::hash(&block)))
+        (block != [0; LEN]).then(|| (at, crc32fast::hash(&block)))
     };
-    let all = (from..from + len).step_by(BLOCK as usize);
-    all.filter_map(block).collect()
+    places.filter_map(block).collect()
+}
+
+/// The same of a whole range.
+pub(crate) fn all_blocks(memory: &Memory, from: u64, len: u64) -> Vec<(u64, u32)> {
+    const BLOCK: usize = 256;
+    blocks::<BLOCK>(memory, (from..from + len).step_by(BLOCK))
 }

@@ -17,7 +17,7 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN};
-use crate::mortal::{Deaths, Mortal, Outcome, blocks};
+use crate::mortal::{Deaths, Mortal, Outcome, all_blocks};
 use crate::nic::nic;
 use crate::outside::Wire;
 
@@ -84,7 +84,7 @@ struct Guest {
     tail: [u32; QUEUES as usize],
     budget: usize,
     /// What outlives its process, if that may die.
-    mortal: Option<Mortal>,
+    mortal: Mortal,
 }
 
 /// A function of an 82576 whose rings the guest misuses. The first byte says which and how it is set
@@ -102,7 +102,7 @@ pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
     let mut input = Input::new(data);
     let mut g = Guest::new(input.u8(), input.u8());
     if deaths.is_some() {
-        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        g.mortal.begin(&mut g.nic, &g.env);
         g.wire.keep();
     }
     let mut room = Vec::new();
@@ -161,7 +161,7 @@ impl Guest {
             next: [0; QUEUES as usize],
             tail: [LEN - 1; QUEUES as usize],
             budget: MAX_BATCH,
-            mortal: None,
+            mortal: Mortal::default(),
         };
         g.wire.room.store(usize::MAX, Ordering::Relaxed);
         g.set_caps(setup >> 4);
@@ -275,14 +275,14 @@ impl Guest {
     fn write(&mut self, at: u64, value: u32) {
         let bytes = value.to_le_bytes();
         self.access(|g| g.nic.control.write(&g.env, 0, at, &bytes));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
     }
 
     fn read(&mut self, at: u64) -> u32 {
         let mut data = [0; 4];
         self.access(|g| g.nic.control.read(&g.env, 0, at, &mut data));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         u32::from_le_bytes(data)
     }
 
@@ -294,31 +294,20 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
-    }
-
-    /// The guest's access is answered, and will not be made again.
-    fn answered(&mut self) {
-        if let Some(mortal) = &mut self.mortal {
-            mortal.answered(&mut self.nic, &self.env);
-        }
     }
 
     /// Its process dies, and another goes on.
     fn die(&mut self) {
-        let Some(mortal) = &mut self.mortal else {
-            return;
-        };
         let grant = self.channel.as_ref().map(|channel| channel.grant());
         (self.nic, self.channel) = function(grant);
         self.pin.level.store(false, Ordering::Relaxed);
-        mortal.go_on(&mut self.nic, &self.env);
-        let link = mortal.link;
-        self.counters.clear();
-        let pci = self.pci;
+        self.mortal.go_on(&mut self.nic, &self.env);
+        let (pci, link) = (self.pci, self.mortal.link());
         self.access(|g| g.nic.control.pci(&g.env, pci));
         self.access(|g| g.nic.control.set_link(&g.env, link));
+        self.counters.clear();
         self.access(|g| g.nic.control.attend(&g.env));
     }
 
@@ -331,8 +320,8 @@ impl Guest {
     fn outcome(&mut self) -> Outcome {
         Outcome {
             frames: self.wire.kept(),
-            memory: Some(blocks(&self.env.memory, RAM, RAM_LEN)),
-            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            memory: Some(all_blocks(&self.env.memory, RAM, RAM_LEN)),
+            unsure: self.mortal.unsure(),
             ..Outcome::default()
         }
     }
@@ -361,9 +350,7 @@ impl Guest {
             assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
         }
         (self.nic, self.channel) = (nic, channel);
-        if let Some(mortal) = &mut self.mortal {
-            mortal.keep(&mut self.nic, &self.env);
-        }
+        self.mortal.keep(&mut self.nic, &self.env);
         // Counters are the process', not the function's.
         self.counters.clear();
         let PciState {
@@ -380,7 +367,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
     }
 
     fn turns(&mut self) {

@@ -14,7 +14,7 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
-use crate::mortal::{Deaths, Mortal, Outcome, blocks};
+use crate::mortal::{Deaths, Mortal, Outcome, all_blocks};
 use crate::nic::nic;
 use crate::outside::Wire;
 
@@ -88,7 +88,7 @@ struct Guest {
     next: u32,
     budget: usize,
     /// What outlives its process, if that may die.
-    mortal: Option<Mortal>,
+    mortal: Mortal,
     /// It died while the guest had given a CSB: what is said in that is said again.
     said_again: bool,
 }
@@ -112,7 +112,7 @@ pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
         setup => Guest::new("r8168", setup),
     };
     if deaths.is_some() {
-        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        g.mortal.begin(&mut g.nic, &g.env);
         g.wire.keep();
     }
     let mut room = Vec::new();
@@ -161,7 +161,7 @@ impl Guest {
             counters: Vec::new(),
             next: 0,
             budget: MAX_BATCH,
-            mortal: None,
+            mortal: Mortal::default(),
             said_again: false,
         };
         g.wire.room.store(usize::MAX, Ordering::Relaxed);
@@ -218,7 +218,7 @@ impl Guest {
         let bytes = value.to_le_bytes();
         let bar = self.bar();
         self.access(|g| g.nic.control.write(&g.env, bar, at, &bytes[..width]));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
     }
 
@@ -226,7 +226,7 @@ impl Guest {
         let mut data = [0; 4];
         let bar = self.bar();
         self.access(|g| g.nic.control.read(&g.env, bar, at, &mut data));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         u32::from_le_bytes(data)
     }
 
@@ -240,7 +240,7 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
     }
 
@@ -256,16 +256,7 @@ impl Guest {
         self.nic = nic;
         // Counters are the process', not the NIC's.
         self.counters.clear();
-        if let Some(mortal) = &mut self.mortal {
-            mortal.keep(&mut self.nic, &self.env);
-        }
-    }
-
-    /// The guest's access is answered, and will not be made again.
-    fn answered(&mut self) {
-        if let Some(mortal) = &mut self.mortal {
-            mortal.answered(&mut self.nic, &self.env);
-        }
+        self.mortal.keep(&mut self.nic, &self.env);
     }
 
     /// Its process dies, and another goes on.
@@ -275,17 +266,13 @@ impl Guest {
         let control = &mut self.nic.control;
         control.read(&self.env, bar, reg::CSBAL, &mut csb);
         self.said_again |= csb != [0; 4];
-        let Some(mortal) = &mut self.mortal else {
-            return;
-        };
         self.nic = fresh(self.model);
         self.pin.level.store(false, Ordering::Relaxed);
-        mortal.go_on(&mut self.nic, &self.env);
-        let link = mortal.link;
-        self.counters.clear();
-        let pci = self.pci;
+        self.mortal.go_on(&mut self.nic, &self.env);
+        let (pci, link) = (self.pci, self.mortal.link());
         self.access(|g| g.nic.control.pci(&g.env, pci));
         self.access(|g| g.nic.control.set_link(&g.env, link));
+        self.counters.clear();
     }
 
     /// Whether something waits that it was not told of, as a process that begins does.
@@ -296,11 +283,11 @@ impl Guest {
 
     fn outcome(&mut self) -> Outcome {
         let has_csb = self.said_again || self.read(reg::CSBAL) != 0;
-        let memory = (!has_csb).then(|| blocks(&self.env.memory, RAM, RAM_LEN));
+        let memory = (!has_csb).then(|| all_blocks(&self.env.memory, RAM, RAM_LEN));
         Outcome {
             frames: self.wire.kept(),
             memory,
-            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            unsure: self.mortal.unsure(),
             ..Outcome::default()
         }
     }
@@ -313,7 +300,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
     }
 
     fn turns(&mut self) {
@@ -581,9 +568,7 @@ impl Guest {
             },
             13 => {
                 let up = input.u8() & 1 == 0;
-                if let Some(mortal) = &mut self.mortal {
-                    mortal.link = up;
-                }
+                self.mortal.note_link(up);
                 self.access(|g| g.nic.control.set_link(&g.env, up));
             }
             14 => self.reborn(),

@@ -18,7 +18,7 @@ use virtio_net::state::V1;
 
 use crate::input::Input;
 use crate::machine::MAC;
-use crate::mortal::{Deaths, Mortal, Outcome, blocks};
+use crate::mortal::{Deaths, Mortal, Outcome, all_blocks};
 use crate::nic::nic;
 
 /// The guest's memory: rings of five queues, then buffers.
@@ -148,7 +148,7 @@ struct Guest {
     queues: [Queue; QUEUES],
     budget: usize,
     /// What outlives its process, if that may die.
-    mortal: Option<Mortal>,
+    mortal: Mortal,
     /// The guest has written where the device says how far it is, which another process believes.
     meddled: Cell<bool>,
 }
@@ -167,7 +167,7 @@ pub(crate) fn script(data: &[u8], deaths: Option<Deaths>) -> Outcome {
     let mut input = Input::new(data);
     let mut g = Guest::new();
     if deaths.is_some() {
-        g.mortal = Some(Mortal::of(&mut g.nic, &g.env));
+        g.mortal.begin(&mut g.nic, &g.env);
         *g.net.log() = Some(Vec::new());
     }
     g.start(&mut input);
@@ -221,7 +221,7 @@ impl Guest {
             features: 0,
             queues: [Queue::default(); QUEUES],
             budget: 256,
-            mortal: None,
+            mortal: Mortal::default(),
             meddled: Cell::new(false),
         };
         g.net.room.store(usize::MAX, Ordering::Relaxed);
@@ -321,13 +321,13 @@ impl Guest {
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
         self.access(|g| g.nic.control.write(&g.env, 0, at, bytes));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
     }
 
     fn read(&mut self, at: u64, bytes: &mut [u8]) {
         self.access(|g| g.nic.control.read(&g.env, 0, at, bytes));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
     }
 
     fn kick(&mut self, queue: usize) {
@@ -343,7 +343,7 @@ impl Guest {
         };
         let pci = self.pci;
         self.access(|g| g.nic.control.pci(&g.env, pci));
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
         self.work();
     }
 
@@ -355,7 +355,7 @@ impl Guest {
         if work.rx {
             self.nic.receive.poll(&self.env);
         }
-        self.answered();
+        self.mortal.answered(&mut self.nic, &self.env);
     }
 
     fn turns(&mut self) {
@@ -365,7 +365,7 @@ impl Guest {
             let before = self.env.memory.meter().totals();
             let progress = self.nic.transmit.run(&self.env, &self.net, self.budget);
             // Behind its work, as a worker does: a command is answered once what it has changed is kept.
-            self.answered();
+            self.mortal.answered(&mut self.nic, &self.env);
             let sent = self.net.frames.load(Ordering::Relaxed) - sent;
             // A packet is cut whole.
             let most = (self.budget + 256 + wire::MAX_SEGMENTS) as u64;
@@ -429,9 +429,7 @@ impl Guest {
         };
         assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
         self.nic = nic;
-        if let Some(mortal) = &mut self.mortal {
-            mortal.keep(&mut self.nic, &self.env);
-        }
+        self.mortal.keep(&mut self.nic, &self.env);
         // Counters are the process', not the device's.
         self.counters.clear();
         (self.broken, self.reset) = (0, 0);
@@ -441,27 +439,16 @@ impl Guest {
         self.set_pci(bus_master, msix);
     }
 
-    /// The guest's access is answered, and will not be made again.
-    fn answered(&mut self) {
-        if let Some(mortal) = &mut self.mortal {
-            mortal.answered(&mut self.nic, &self.env);
-        }
-    }
-
     /// Its process dies, and another goes on.
     fn die(&mut self) {
-        let Some(mortal) = &mut self.mortal else {
-            return;
-        };
         self.nic = new();
         self.pin.level.store(false, Ordering::Relaxed);
-        mortal.go_on(&mut self.nic, &self.env);
-        let link = mortal.link;
-        self.counters.clear();
-        (self.broken, self.reset) = (0, 0);
-        let pci = self.pci;
+        self.mortal.go_on(&mut self.nic, &self.env);
+        let (pci, link) = (self.pci, self.mortal.link());
         self.access(|g| g.nic.control.pci(&g.env, pci));
         self.access(|g| g.nic.control.set_link(&g.env, link));
+        self.counters.clear();
+        (self.broken, self.reset) = (0, 0);
     }
 
     /// Whether something waits that it was not told of, as a process that begins does.
@@ -490,8 +477,8 @@ impl Guest {
         }
         Outcome {
             frames: self.net.log().take().unwrap_or_default(),
-            memory: Some(blocks(&self.env.memory, RAM, RAM_LEN)),
-            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            memory: Some(all_blocks(&self.env.memory, RAM, RAM_LEN)),
+            unsure: self.mortal.unsure(),
             meddled,
             ..Outcome::default()
         }

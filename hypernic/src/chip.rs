@@ -172,6 +172,13 @@ impl RunningChip {
         self.outer.as_ref().map(|(_, name, _)| name.as_str())
     }
 
+    /// The switch of the host that it is a port of forgets who is behind it.
+    pub(crate) fn forget_addresses(&self) {
+        if let Some((outer, _, own)) = &self.outer {
+            outer.forget(own);
+        }
+    }
+
     /// A channel for a VF, controlled from now on by its policy or by the registers of its PF.
     ///
     /// # Errors

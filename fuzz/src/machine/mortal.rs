@@ -6,9 +6,8 @@ use model::Progress;
 #[cfg(test)]
 use super::BLOCK;
 use super::{Machine, new, reg};
-use crate::mortal::Mortal;
 #[cfg(test)]
-use crate::mortal::Outcome;
+use crate::mortal::{Outcome, blocks};
 
 /// Registers that a process does not change by itself, and those of the rings.
 #[cfg(test)]
@@ -32,36 +31,19 @@ const REGISTERS: [u64; 14] = [
 impl Machine {
     /// What it does is kept from now on.
     pub fn outlive(&mut self) {
-        self.mortal = Some(Mortal::of(&mut self.nic, &self.env));
+        self.mortal.begin(&mut self.nic, &self.env);
         self.wire.keep();
-    }
-
-    pub(super) fn answered(&mut self) {
-        if let Some(mortal) = &mut self.mortal {
-            mortal.answered(&mut self.nic, &self.env);
-        }
-    }
-
-    /// The cable is as it was put, in the next process too.
-    pub(super) fn note_link(&mut self, up: bool) {
-        if let Some(mortal) = &mut self.mortal {
-            mortal.link = up;
-        }
     }
 
     /// Its process dies, and another goes on.
     pub fn die(&mut self) {
         self.forgot |= self.quiet(reg::RDFPC) != 0;
-        let Some(mortal) = &mut self.mortal else {
-            return;
-        };
         self.nic = new();
-        mortal.go_on(&mut self.nic, &self.env);
-        let link = mortal.link;
+        self.mortal.go_on(&mut self.nic, &self.env);
         // Counters are the process', not the NIC's.
         self.counters.clear();
         self.set_pci(self.pci);
-        self.set_link(link);
+        self.set_link(self.mortal.link());
     }
 
     /// Whether something waits in its ring, as a process that begins looks.
@@ -75,19 +57,13 @@ impl Machine {
     pub fn outcome(&mut self) -> Outcome {
         let has_csb = self.quiet(reg::CSBAL) != 0 || self.quiet(reg::CSBAH) != 0;
         self.dirt.take(&self.env.memory);
-        let view = self.env.memory.view();
-        let block = |at: u64| {
-            let mut block = [0; BLOCK as usize];
-            view.read(at, &mut block).expect("mapped");
-            (block != [0; BLOCK as usize]).then(|| (at, crc32fast::hash(&block)))
-        };
-        let memory = (!has_csb).then(|| self.dirt.blocks().filter_map(block).collect());
-        drop(view);
+        let memory = &self.env.memory;
+        let memory = (!has_csb).then(|| blocks::<{ BLOCK as usize }>(memory, self.dirt.blocks()));
         Outcome {
             frames: self.wire.kept(),
             memory,
             registers: REGISTERS.map(|at| (at, self.quiet(at))).to_vec(),
-            unsure: self.mortal.as_ref().map_or(0, |mortal| mortal.unsure),
+            unsure: self.mortal.unsure(),
             forgot: self.forgot,
             meddled: false,
         }

@@ -169,9 +169,7 @@ impl Guest {
             },
             14 => {
                 let up = input.u8() & 1 == 0;
-                if let Some(mortal) = &mut self.mortal {
-                    mortal.link = up;
-                }
+                self.mortal.note_link(up);
                 self.access(|g| g.nic.control.set_link(&g.env, up));
             }
             _ => {

@@ -321,9 +321,7 @@ impl Guest {
         match bits & 3 {
             0 => {
                 let up = bits & 4 != 0;
-                if let Some(mortal) = &mut self.mortal {
-                    mortal.link = up;
-                }
+                self.mortal.note_link(up);
                 self.access(|g| g.nic.control.set_link(&g.env, up));
             }
             1 => self.set_pci(bits & 4 != 0, bits & 8 != 0),

@@ -49,9 +49,8 @@ pub(super) fn coming(
 
 /// What the VF is now that makes place, if it can.
 pub(super) fn makes_place(host: &Host, name: &str) -> Result<Option<VfConfig>, Failure> {
-    let is = host.configuration().nics;
-    let there = is.iter().find(|nic| nic.name == name);
-    let was = there.and_then(NicConfig::vf_words);
+    let there = host.nic_configuration(name);
+    let was = there.and_then(|nic| nic.vf_words());
     let in_use = |by: &str, message: String| Failure::InUse {
         kind: "NIC".into(),
         name: name.into(),
@@ -83,8 +82,7 @@ pub(super) struct Place {
 impl Place {
     /// None of a NIC that is no VF.
     pub fn of(host: &Host, one: &Move) -> Option<Self> {
-        let is = host.configuration().nics;
-        let nic = is.iter().find(|nic| nic.name == one.nic)?;
+        let nic = host.nic_configuration(&one.nic)?;
         let vf = nic.vf.as_ref()?;
         let to = match one.side {
             control::MoveSide::Source => nic.vacated(),

@@ -131,19 +131,21 @@ impl Host {
 
     /// What a cell has lost by now. Of others it says nothing here, and of its own no more than they have counters.
     pub(crate) fn note_losses(&self, cell: &str, losses: Losses) {
-        // What its process counts of itself is nobody's here.
-        let own = losses.into_iter();
-        let own: Losses = own
-            .filter(|((kind, ..), _)| !OF_PROCESSES.contains(kind))
-            .collect();
-        let told = own.len();
-        let own = own.into_iter();
-        let own = own.filter(|((_, name, _), _)| self.counts_in(cell, name));
         let most = COUNTERS * (self.far.nics.len() + self.far.chips.len() + self.switches.len());
-        let own: Losses = own.take(most).collect();
+        let mut own = Losses::new();
+        let mut others = 0;
+        // What its process counts of itself is nobody's here.
+        let told = losses.into_iter();
+        for (of, n) in told.filter(|((kind, ..), _)| !OF_PROCESSES.contains(kind)) {
+            if own.len() < most && self.counts_in(cell, &of.1) {
+                own.insert(of, n);
+            } else {
+                others += 1;
+            }
+        }
         let mut refused = self.far.refused_losses.lock();
         refused.retain(|cell, _| self.is_process(cell));
-        *refused.entry(cell.to_owned()).or_default() += (told - own.len()) as u64;
+        *refused.entry(cell.to_owned()).or_default() += others;
         self.far.losses.lock().insert(cell.to_owned(), own);
     }
 

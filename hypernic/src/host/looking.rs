@@ -48,14 +48,24 @@ impl Host {
     /// The same with what is laid down for virtual functions by now.
     pub fn configuration(&self) -> HostConfig {
         let mut is = self.as_is();
-        for nic in &mut is.nics {
-            let status = self.vf_status(&nic.name);
-            if let (Some(vf), Some(status)) = (&mut nic.vf, status) {
-                vf.policy = status.policy;
-                nic.mac = NicMac(vf.policy.mac.0);
-            }
-        }
+        is.nics.iter_mut().for_each(|nic| self.lay_down(nic));
         is
+    }
+
+    /// The same of one NIC.
+    pub(crate) fn nic_configuration(&self, name: &str) -> Option<NicConfig> {
+        let mut all = self.nic_configs();
+        let mut nic = all.find(|nic| nic.name == name)?.clone();
+        self.lay_down(&mut nic);
+        Some(nic)
+    }
+
+    fn lay_down(&self, nic: &mut NicConfig) {
+        let status = self.vf_status(&nic.name);
+        if let (Some(vf), Some(status)) = (&mut nic.vf, status) {
+            vf.policy = status.policy;
+            nic.mac = NicMac(vf.policy.mac.0);
+        }
     }
 
     /// All but its switches, chips and NICs.

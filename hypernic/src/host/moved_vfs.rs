@@ -54,8 +54,7 @@ impl Host {
     /// # Errors
     /// It cannot be made, or refuses the state; all is as before then.
     pub(crate) fn put_held(&mut self, config: &NicConfig, state: &[u8]) -> Result<(), Error> {
-        let is = self.configuration().nics;
-        let there = is.into_iter().find(|nic| nic.name == config.name);
+        let there = self.nic_configuration(&config.name);
         let Some(there) = there.filter(|nic| nic.vf.is_some()) else {
             return self.add_held(config, state);
         };

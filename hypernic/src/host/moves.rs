@@ -32,24 +32,14 @@ impl Host {
     }
 
     fn forget_address(&self, name: &str) {
-        // The switch of the host knows a VF at the port of its chip.
-        let chip = self.vf(name).map(|(chip, _)| chip);
-        let (switch, port) = match chip {
-            Some(chip) => (chip.outer_name(), self.chip_of(name)),
-            None => {
-                let nic = self.nics.get(name);
-                (nic.and_then(|nic| nic.switch.as_deref()), Some(name))
-            }
-        };
-        let running = switch.and_then(|switch| self.switches.get(switch));
-        if let Some((running, port)) = running.zip(port) {
-            running.switch.forget(port);
+        if let Some((chip, _)) = self.vf(name) {
+            chip.forget_addresses();
+            return;
         }
-    }
-
-    fn chip_of(&self, vf: &str) -> Option<&str> {
-        let nic = self.nics.get(vf)?;
-        Some(nic.config.vf.as_ref()?.chip.as_str())
+        let switch = self.nics.get(name).and_then(|nic| nic.switch.as_ref());
+        if let Some(running) = switch.and_then(|switch| self.switches.get(switch)) {
+            running.switch.forget(name);
+        }
     }
 
     /// A NIC that stands still goes on, on its switch as well.

@@ -9,16 +9,17 @@ use port::{Port, Tally};
 const FRAMES_OUT: usize = 0;
 const BYTES_OUT: usize = 1;
 
-struct Null {
-    tally: Tally<2>,
-}
+/// Takes all, and counts frames, and their bytes where it has a place for them.
+struct Null<const N: usize>(Tally<N>);
 
-impl Sink for Null {
+impl<const N: usize> Sink for Null<N> {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let frames = picks.iter().filter_map(|&p| batch.get(p.into()));
         let (n, bytes) = frames.fold((0, 0), |(n, bytes), f| (n + 1, bytes + f.len() as u64));
-        self.tally.add(FRAMES_OUT, n);
-        self.tally.add(BYTES_OUT, bytes);
+        self.0.add(FRAMES_OUT, n);
+        if N > BYTES_OUT {
+            self.0.add(BYTES_OUT, bytes);
+        }
         picks.len()
     }
 
@@ -29,59 +30,33 @@ impl Sink for Null {
     fn want_room(&self, _: &Arc<dyn Wake>) {}
 }
 
-impl Counted for Null {
+impl<const N: usize> Counted for Null<N> {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.tally.counters(visit);
+        self.0.counters(visit);
     }
 }
 
-/// A port that takes everything, unfinished frames too, and never has any.
-pub fn open() -> Port {
-    let null = Arc::new(Null {
-        tally: Tally::new(["frames_out", "bytes_out"]),
-    });
+fn port<const N: usize>(name: &str, counters: [&'static str; N]) -> Port {
+    let null = Arc::new(Null(Tally::new(counters)));
     Port {
-        name: "null".into(),
+        name: name.into(),
         sink: Arc::clone(&null) as Arc<dyn Sink>,
         inlet: None,
         counters: null,
     }
 }
 
+/// A port that takes everything, unfinished frames too, and never has any.
+pub fn open() -> Port {
+    port("null", ["frames_out", "bytes_out"])
+}
+
 /// What a port counts that cannot be had.
 pub const MISSING: &str = "port_missing";
 
-struct Missing(Tally<1>);
-
-impl Sink for Missing {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let frames = picks.iter().filter(|&&p| batch.get(p.into()).is_some());
-        self.0.add(0, frames.count() as u64);
-        picks.len()
-    }
-
-    fn caps(&self) -> Caps {
-        Caps::ALL
-    }
-
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
-impl Counted for Missing {
-    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.0.counters(visit);
-    }
-}
-
 /// What stands for a port that cannot be had: all that it takes is lost, and counted so.
 pub fn missing() -> Port {
-    let missing = Arc::new(Missing(Tally::new([MISSING])));
-    Port {
-        name: "missing".into(),
-        sink: Arc::clone(&missing) as Arc<dyn Sink>,
-        inlet: None,
-        counters: missing,
-    }
+    port("missing", [MISSING])
 }
 
 #[cfg(test)]
