@@ -418,10 +418,24 @@ impl Host {
         let tenant = self.tenants.get(&config.tenant);
         let server = Server::of_tenant(description, listener, &tenant)
             .map_err(|error| self.socket_error(config, &error))?;
+        let found = match nic::Found::of(&config.name) {
+            Err(error) if again || fds::exhausted(&error, 0).is_none() => {
+                tracing::error!(nic = %config.name, "its guest would not outlive a crash: {error}");
+                None
+            }
+            found => found.map_err(|error| self.socket_error(config, &error))?,
+        };
         let task = self.workers.task(&config.name);
         let clock = Arc::clone(&self.clock);
         let (nic, new) = ((nic, nvm), NewNic::over_vfio_user);
-        Ok(new(nic, server, clock, task, (granted, config.mac.0)))
+        Ok(new(
+            nic,
+            server,
+            clock,
+            task,
+            (granted, config.mac.0),
+            found,
+        ))
     }
 
     /// A NIC as a virtio device's rings, on its socket.

@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     let mut job = cli.command.into_job();
     // Before there is any other thread, that of the log included.
     if let Ok(Job::Serve(config, false)) = &job
-        && config.keeper
+        // What became this program from one with a keeper has one.
+        && (config.keeper || keeper::goes_on())
     {
         if config.own_cell().is_some()
             && let Err(error) = cells::become_one()
@@ -104,6 +105,7 @@ fn keeper_options(config: &HostConfig) -> keeper::Options {
     let is_cell = config.own_cell().is_some();
     let mut options = keeper::Options {
         cells: (!is_cell).then_some(cells::command as keeper::Start),
+        word: (!is_cell).then_some("--keeper"),
         is_cell,
         ..keeper::Options::default()
     };

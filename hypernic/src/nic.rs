@@ -30,7 +30,7 @@ use vale::Witnesses;
 use vfio_user::EventSet;
 
 use self::engine::{Door, Engine};
-pub(crate) use self::lifeline::{Granted, revision_left};
+pub(crate) use self::lifeline::{Found, Granted, revision_left};
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::moved_vf::revision_saved;
 pub(crate) use self::refusal::HoldRefusal;
@@ -117,13 +117,14 @@ pub(crate) struct NewNic {
 }
 
 impl NewNic {
-    /// Joins a model and its vfio-user server, with what its chip has granted it.
+    /// Joins a model and its vfio-user server, with what its chip has granted it and the memory in which it outlives a worker.
     pub(crate) fn over_vfio_user(
         (nic, nvm): (Nic, Option<NvmFile>),
         server: vfio_user::Server,
         clock: Arc<dyn model::Clock>,
         task: Arc<Task>,
         (granted, mac): (Option<Box<dyn Granted>>, [u8; 6]),
+        found: Option<Found>,
     ) -> Self {
         let irq = server.interrupts();
         let env = Env {
@@ -150,7 +151,7 @@ impl NewNic {
             revision: Some(revision),
             door: Box::new(move |engine| {
                 let (model, itself) = ((control, revision), (granted, mac));
-                Box::new(VfioDoor::new(server, model, nvm, engine, itself))
+                Box::new(VfioDoor::new(server, model, nvm, engine, itself, found))
             }),
         }
     }

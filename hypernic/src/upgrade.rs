@@ -43,7 +43,7 @@ pub fn name_program(program: &Path) {
 pub fn possible(host: &Host) -> Result<(), String> {
     if keeper::current().is_none() {
         return Err(
-            "guests go on in another process only with a keeper; start the daemon with --keeper"
+            "guests go on in another process only with a keeper; start the daemon without --no-keeper and keeper = false"
                 .into(),
         );
     }

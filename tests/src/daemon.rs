@@ -236,6 +236,12 @@ impl Daemon {
         first.parse().ok().and_then(Pid::from_raw)
     }
 
+    /// The process that serves: its worker, or itself without a keeper.
+    pub fn server(&self) -> u32 {
+        let worker = self.worker().map(|pid| pid.as_raw_nonzero().get());
+        worker.map_or(self.child.id(), i32::unsigned_abs)
+    }
+
     /// Ends its worker by a signal, and waits until another one serves. Returns how long that took.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! A NIC's connection in memory that outlives its worker.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,26 +24,23 @@ pub(super) struct Committed {
 }
 
 /// A connection's memory, and what in it a worker that died has left.
-pub(super) struct Found {
-    pub link: Link,
-    pub home: Arc<keeper::Home>,
-    pub left: Option<Committed>,
+pub(crate) struct Found {
+    pub(super) link: Link,
+    pub(super) home: Arc<keeper::Home>,
+    pub(super) left: Option<Committed>,
 }
 
 impl Found {
     /// The memory of the NIC of this name, if there is a keeper.
-    pub fn of(name: &str) -> Option<Self> {
-        let name = name.to_owned();
-        match keeper::line(&name) {
-            Ok(line) => line.map(|(link, home)| {
-                let left = Committed::of(&link);
-                Self { link, home, left }
-            }),
-            Err(error) => {
-                tracing::error!(nic = %name, "its guest would not outlive a crash: {error}");
-                None
-            }
-        }
+    ///
+    /// # Errors
+    /// No more can be kept, or opened.
+    pub fn of(name: &str) -> io::Result<Option<Self>> {
+        let line = keeper::line(name)?;
+        Ok(line.map(|(link, home)| {
+            let left = Committed::of(&link);
+            Self { link, home, left }
+        }))
     }
 
     /// The words of the model.

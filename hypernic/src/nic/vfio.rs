@@ -112,6 +112,7 @@ impl VfioDoor {
         nvm: Option<NvmFile>,
         engine: Engine,
         (granted, mac): (Option<Box<dyn Granted>>, [u8; 6]),
+        found: Option<Found>,
     ) -> Self {
         if keeper::current().is_some() {
             // A client that is to go on in another worker has its memory mapped there again.
@@ -128,7 +129,6 @@ impl VfioDoor {
             seen: Accesses::default(),
             moves: Moves::new(mac),
         };
-        let found = Found::of(&board.engine.name);
         let mut door = Self {
             server,
             board,
