@@ -71,8 +71,8 @@ impl Ring {
 }
 
 /// A NIC with a small driver, which looks by itself.
-struct Rtl {
-    bus: SocketBus,
+pub(crate) struct Rtl {
+    pub(crate) bus: SocketBus,
     mac: [u8; 6],
     tx: Ring,
     rx: Ring,
@@ -83,7 +83,7 @@ struct Rtl {
 }
 
 impl Rtl {
-    fn new(mut bus: SocketBus, csb: bool) -> Self {
+    pub(crate) fn new(mut bus: SocketBus, csb: bool) -> Self {
         // It masters the bus.
         bus.config_write(4, &[7, 0]).expect("it is there");
         let mut mac = [0; 6];

@@ -17,8 +17,8 @@ const COMMANDS: u16 = 16;
 const BUFFER: u64 = 2048;
 
 /// A device with a small driver, which looks by itself.
-struct Virtio {
-    bus: SocketBus,
+pub(crate) struct Virtio {
+    pub(crate) bus: SocketBus,
     mac: [u8; 6],
     rx: VirtQueue,
     tx: VirtQueue,
@@ -31,7 +31,7 @@ struct Virtio {
 }
 
 impl Virtio {
-    fn new(mut bus: SocketBus, how: How) -> Self {
+    pub(crate) fn new(mut bus: SocketBus, how: How) -> Self {
         // It masters the bus.
         bus.config_write(4, &[7, 0]).expect("it is there");
         let sizes = [RING, RING, COMMANDS];

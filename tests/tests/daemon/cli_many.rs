@@ -37,7 +37,16 @@ fn threads(pid: u32) -> Vec<String> {
 
 /// Anonymous memory in KiB, descriptors, threads.
 fn holdings(pid: u32) -> (u64, u64, Vec<String>) {
-    (status(pid, "RssAnon"), descriptors(pid), threads(pid))
+    let mut names = threads(pid);
+    // One that has just begun has the name of who began it.
+    loop {
+        std::thread::sleep(Duration::from_millis(5));
+        let now = threads(pid);
+        if now == names {
+            return (status(pid, "RssAnon"), descriptors(pid), names);
+        }
+        names = now;
+    }
 }
 
 fn idle(nics: u64) {

@@ -290,7 +290,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "clock_nanosleep",
         "none: needed where a worker before still has a network's ports of the host",
     ),
-    ("data", "recvmmsg", "daemon: guests_go_on_whenever_…"),
+    ("data", "recvmsg", "daemon: without_a_keeper_…"),
+    ("data", "writev", "daemon: without_a_keeper_…"),
     (
         "port",
         "clock_gettime",

@@ -17,6 +17,7 @@ mod cli_guards;
 mod cli_keeper;
 mod cli_life;
 mod cli_many;
+mod cli_moves;
 mod cli_networks;
 mod cli_pktgen;
 mod cli_sandbox;
