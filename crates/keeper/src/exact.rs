@@ -372,10 +372,15 @@ impl Link {
         (self.staged - self.sent()) as usize
     }
 
+    /// Whether [`Self::reply`] has room for so many bytes.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.backlog() + bytes <= OUT
+    }
+
     /// Appends to the answer. False, and nothing is appended: there is no room until more has been sent.
     #[must_use]
     pub fn reply(&mut self, bytes: &[u8]) -> bool {
-        if self.backlog() + bytes.len() > OUT {
+        if !self.has_room(bytes.len()) {
             return false;
         }
         let at = self.staged as usize % OUT;

@@ -147,6 +147,10 @@ impl Lifeline for Line {
         self.link.rest()
     }
 
+    fn has_room(&self, rest: usize, replies: usize) -> bool {
+        rest <= READ && self.link.has_room(replies)
+    }
+
     fn commit(&mut self, rest: &[u8], replies: &[u8], kept: Kept<'_>) -> bool {
         let link = &mut self.link;
         if rest.len() > READ {

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use keeper::exact::{Arrival, Held, Link, NOTES};
+use keeper::exact::{Arrival, Held, Link, NOTES, READ};
 use rustix::io::Errno;
 use vfio_user::{Filled, Kept, Lifeline};
 
@@ -54,6 +54,10 @@ impl Lifeline for Line {
 
     fn rest(&self) -> &[u8] {
         self.0.rest()
+    }
+
+    fn has_room(&self, rest: usize, replies: usize) -> bool {
+        rest <= READ && self.0.has_room(replies)
     }
 
     fn commit(&mut self, rest: &[u8], replies: &[u8], kept: Kept<'_>) -> bool {

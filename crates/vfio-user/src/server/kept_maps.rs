@@ -16,13 +16,15 @@ pub(super) struct KeptMap {
 
 /// Files that are kept for one client at most; VMMs have a handful. Each is a descriptor of ours, of which others need some too.
 pub(super) const MOST_FILES: usize = 256;
+/// Regions that are kept for one client at most, those without a file among them: all are described whenever something changes.
+pub(super) const MOST_MAPS: usize = 1024;
 
 /// What is mapped, if clients are to be handed over.
 #[derive(Default)]
 pub(super) struct KeptMaps {
     maps: Option<Vec<KeptMap>>,
     files: usize,
-    /// The client has given more files than are kept. It is served as any other, but not handed over.
+    /// The client has given more files or regions than are kept. It is served as any other, but not handed over.
     too_many: bool,
 }
 
@@ -50,7 +52,7 @@ impl KeptMaps {
         };
         self.files += usize::from(map.file.is_some());
         maps.push(map);
-        if self.files <= MOST_FILES {
+        if self.files <= MOST_FILES && maps.len() <= MOST_MAPS {
             return Vec::new();
         }
         self.too_many = true;

@@ -166,7 +166,13 @@ impl Server {
     /// What the client and the device are, if another process could go on with both.
     fn describe_kept(&self, device: &mut dyn Device) -> Option<(Vec<RawFd>, Vec<u8>, Vec<u8>)> {
         let connection = self.connection.as_ref().filter(|_| self.session.ready)?;
-        connection.tx.unsent()?;
+        let replies = connection.tx.unsent()?;
+        // Of half of a very long message, nothing is described in vain as often as more of it comes.
+        let (rest, _) = connection.rx.unread();
+        let lifeline = self.lifeline.as_ref()?;
+        if !lifeline.has_room(rest.len(), replies.len()) {
+            return None;
+        }
         let (client, files) = self.describe(Files::numbers()).ok()?;
         Some((files.into_numbers(), client, device.state()?))
     }

@@ -35,6 +35,8 @@ pub trait Lifeline: Send {
     fn heads(&self) -> &'static [AtomicU64];
     /// Committed bytes of messages that are not applied.
     fn rest(&self) -> &[u8];
+    /// Whether there is room for so many bytes of such, and of replies.
+    fn has_room(&self, rest: usize, replies: usize) -> bool;
     /// The arrival is applied, but for `rest`, and these are the replies: all of it, or nothing if the process dies before this
     /// is over. False, and nothing is done: there is no room for so much.
     fn commit(&mut self, rest: &[u8], replies: &[u8], kept: Kept<'_>) -> bool;

@@ -360,6 +360,31 @@ fn doorbells_in_memory_and_a_second_socket_go_along() {
     assert_eq!(device.reads, reads.into_inner());
 }
 
+/// All regions are described whenever something changes, also those without a file.
+#[test]
+fn a_client_with_very_many_regions_is_served_and_not_handed_over() {
+    use super::super::kept_maps::{KeptMap, KeptMaps, MOST_MAPS};
+    let mut maps = KeptMaps::default();
+    maps.begin();
+    let map = |n: usize| KeptMap {
+        iova: n as u64 * 4096,
+        len: 4096,
+        offset: 0,
+        prot: Prot::RW,
+        file: None,
+    };
+    for n in 0..MOST_MAPS {
+        assert!(maps.push(map(n)).is_empty() && maps.keeps());
+    }
+    assert_eq!(maps.all().map(<[_]>::len), Some(MOST_MAPS));
+    assert!(maps.push(map(MOST_MAPS)).is_empty());
+    assert!(!maps.keeps() && maps.all().is_none());
+    // It has let go of some: what else there is was forgotten.
+    assert!(maps.forget(0, 4096).is_empty() && maps.all().is_none());
+    assert!(maps.forget(0, u64::MAX).is_empty());
+    assert_eq!(maps.all().map(<[_]>::len), Some(0));
+}
+
 /// Descriptors are for all clients: one with very many files keeps none of them, and is not handed over until it has let go.
 #[test]
 fn a_client_with_very_many_files_is_served_and_not_handed_over() {
