@@ -20,6 +20,7 @@ use crate::cell_calls::{GLANCE, Patience, Untold, ask, reach, tell};
 use crate::control::follow::{Followed, match_moves};
 use crate::explain;
 use crate::host::{Host, Losses, NicState};
+use crate::limits;
 
 /// How far looks are apart.
 const LOOK: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub fn command(cell: &str, file: RawFd) -> Command {
     command.arg("serve").arg(format!("/proc/self/fd/{file}"));
     command.args(["--cell", cell]);
     command.stdin(Stdio::null());
+    limits::tell(&mut command);
     // These are for the main process.
     for variable in [
         "NOTIFY_SOCKET",

@@ -30,6 +30,7 @@ mod kept_taps;
 pub mod learned;
 mod leaves;
 pub mod left;
+mod limits;
 mod make;
 mod moves;
 pub mod nic;

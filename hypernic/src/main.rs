@@ -50,6 +50,7 @@ fn main() -> ExitCode {
             eprintln!("hypernic: cannot be a cell: {error}");
             return ExitCode::FAILURE;
         }
+        sandbox::limit(config);
         match keeper::start(keeper_options(config)) {
             Ok(keeper::Role::Worker) => {}
             Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
@@ -105,7 +106,8 @@ fn keeper_options(config: &HostConfig) -> keeper::Options {
     let is_cell = config.own_cell().is_some();
     let mut options = keeper::Options {
         cells: (!is_cell).then_some(cells::command as keeper::Start),
-        word: (!is_cell).then_some("--keeper"),
+        may_become: upgrade::may_become,
+        successor: if is_cell { |_| () } else { upgrade::introduce },
         is_cell,
         ..keeper::Options::default()
     };

@@ -9,6 +9,7 @@ use jail::{Plan, Role};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, Step, SwitchConfig};
 use crate::error::Error;
+use crate::limits;
 use crate::report::Section;
 use crate::spec::PortSpec;
 
@@ -56,6 +57,17 @@ fn ports(config: &HostConfig) -> impl Iterator<Item = &PortSpec> {
 }
 
 fn plan(config: &HostConfig) -> Plan {
+    limits::hold(asked_for(config))
+}
+
+/// To be called in a keeper, before there is a worker: what others are held to that this configuration asks for.
+pub fn limit(config: &HostConfig) {
+    let is_cell = config.own_cell().is_some();
+    limits::begin(is_cell, &asked_for(config), &served_by(config));
+}
+
+/// What the configuration asks for.
+fn asked_for(config: &HostConfig) -> Plan {
     let ports = || ports(config);
     let live = config.control.is_some();
     let mut folders: BTreeSet<PathBuf> = config.sandbox.paths.iter().cloned().collect();
@@ -106,11 +118,19 @@ fn may_have_networks(config: &HostConfig) -> bool {
 /// What processes of user networks are given, if there may be some: how much is asked for, and the folders of `tftp=`
 /// that there are and that later ones may name.
 pub(crate) fn networks(config: &HostConfig) -> Option<(Mode, Vec<PathBuf>)> {
-    let served = ports(config).flat_map(served_folders).map(PathBuf::from);
-    let folders = served.chain(plan(config).folders);
-    let mode = config.sandbox.mode;
-    let wanted = may_have_networks(config) || mode == Mode::Off && has_networks(config);
-    wanted.then(|| (mode, folders.collect()))
+    let plan = plan(config);
+    let mode = plan.mode;
+    let wanted = plan.network || mode == Mode::Off && has_networks(config);
+    wanted.then(|| {
+        let served = limits::served(served_by(config));
+        (mode, served.into_iter().chain(plan.folders).collect())
+    })
+}
+
+/// The folders of `tftp=`.
+fn served_by(config: &HostConfig) -> Vec<PathBuf> {
+    let served = ports(config).flat_map(served_folders);
+    served.map(PathBuf::from).collect()
 }
 
 /// Folders that user networks may serve.

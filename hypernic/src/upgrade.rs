@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -12,6 +13,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::learned;
 use crate::left::AllLeft;
+use crate::limits;
 
 /// Where this program was when it started; another may be there later.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -29,6 +31,36 @@ pub fn remember_program() {
 /// The program that goes on after the next upgrade: as it is on disk then.
 pub fn program() -> Option<PathBuf> {
     NEXT.lock().clone().or_else(|| PROGRAM.get().cloned())
+}
+
+/// Whether a program may go on: the one that runs, as it is on disk now, or one that this daemon cannot have written. Who has taken a
+/// worker over can have any named.
+///
+/// # Errors
+/// Why not, and what to do about it.
+pub fn may_become(program: &Path) -> Result<(), String> {
+    if PROGRAM.get().is_some_and(|own| own == program) {
+        return Ok(());
+    }
+    // What is not there is not run.
+    let real = program.canonicalize();
+    let real = real.as_deref().unwrap_or(program);
+    match limits::written().iter().find(|f| real.starts_with(f)) {
+        Some(folder) => Err(format!(
+            "{} is where the sandbox lets this daemon write ({}); put the program elsewhere",
+            program.display(),
+            folder.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What a program is told besides that goes on in the place of this one: older ones have no keeper unasked.
+pub fn introduce(successor: &mut Command) {
+    if !successor.get_args().any(|word| word == "--keeper") {
+        successor.arg("--keeper");
+    }
+    limits::tell(successor);
 }
 
 /// Names the program that goes on.

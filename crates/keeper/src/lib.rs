@@ -39,7 +39,6 @@ mod sys;
 mod turns;
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -110,9 +109,10 @@ pub struct Options {
     pub life: Duration,
     /// How cells are started, if there may be some.
     pub cells: Option<Start>,
-    /// The word by which a program is told to make a keeper, for one that goes on in the place of this one and makes none
-    /// unasked, such as an older one.
-    pub word: Option<&'static str>,
+    /// Asked before another program goes on in the place of this one: a worker has named it, and a guest may have taken that over.
+    pub may_become: fn(&Path) -> Result<(), String>,
+    /// Tells such a program more.
+    pub successor: fn(&mut Command),
     /// This process is a cell, and has inherited a mask of signals that was its parent's.
     pub is_cell: bool,
 }
@@ -123,7 +123,8 @@ impl Default for Options {
             links: 0,
             life: deaths::LIFE,
             cells: None,
-            word: None,
+            may_become: |_| Ok(()),
+            successor: |_| (),
             is_cell: false,
         }
     }
@@ -184,7 +185,11 @@ pub fn start(options: Options) -> io::Result<Role> {
         let head = shared.handover_head().filter(|_| keeper.handed_over);
         if let Some(program) = head.and_then(|head| head.program) {
             keeper.reap();
-            let why = become_program(shared, &keeper.cells, &program, options.word);
+            let become_it = || become_program(shared, &keeper.cells, &program, options.successor);
+            let why = match (options.may_become)(&program) {
+                Ok(()) => become_it().to_string(),
+                Err(why) => why,
+            };
             eprintln!(
                 "hypernic: cannot become {}: {why}; going on as before",
                 program.display()
@@ -238,7 +243,12 @@ fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<(
 }
 
 /// Has another program go on in the place of this one, with all that the worker has left. Returns if that cannot be started.
-fn become_program(shared: &Shared, cells: &Cells, program: &Path, word: Option<&str>) -> io::Error {
+fn become_program(
+    shared: &Shared,
+    cells: &Cells,
+    program: &Path,
+    successor: fn(&mut Command),
+) -> io::Error {
     let mut left = shared.left();
     let of = |(key, pid, name): (u64, i32, &str)| (key, pid, name.to_owned());
     left.cells = cells.left().map(of).collect();
@@ -254,13 +264,8 @@ fn become_program(shared: &Shared, cells: &Cells, program: &Path, word: Option<&
     if let Some(name) = words.next() {
         command.arg0(name);
     }
-    let words: Vec<_> = words.collect();
-    let word = word.filter(|word| {
-        !words
-            .iter()
-            .any(|said| said.as_os_str() == OsStr::new(word))
-    });
-    command.args(words).args(word);
+    command.args(words);
+    successor(&mut command);
     command.env(VARIABLE, file.as_raw_fd().to_string());
     let why = command.exec();
     all.iter().for_each(|fd| sys::close_on_exec(*fd, true));

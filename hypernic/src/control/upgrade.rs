@@ -47,6 +47,7 @@ pub(super) fn begin(
             if !path.is_absolute() {
                 return Err(Failure::invalid(format!("{program:?} is no absolute path")));
             }
+            upgrade::may_become(path).map_err(Failure::failed)?;
             path.to_owned()
         }
         None => upgrade::program().ok_or_else(|| {

@@ -18,6 +18,7 @@ use vfio_user::Client;
 use crate::cli_config::Lab;
 use crate::cli_crash::kill;
 use crate::cli_descriptors::without_descriptors;
+use crate::cli_upgrade::upgrade;
 
 /// NICs on a switch, by name and cell.
 fn lan(nics: &[(&str, &str)]) -> String {
@@ -131,6 +132,39 @@ pub(crate) fn counter(lab: &Lab, kind: &str, name: &str, counter: &str) -> u64 {
     told["parameters"]["sections"][0]["values"][counter]
         .as_u64()
         .unwrap_or(0)
+}
+
+#[test]
+fn a_keeper_tells_its_cells_and_its_successor_what_they_may_do() {
+    let mut lab = lab(&lan(FOUR), 2);
+    let told = |pid: u32| {
+        let all = std::fs::read(format!("/proc/{pid}/environ")).expect("a process");
+        let mut words = all.split(|byte| *byte == 0);
+        let limits = words.find_map(|word| word.strip_prefix(b"HYPERNIC_LIMITS="));
+        limits.map(|text| serde_json::from_slice::<Value>(text).expect("JSON"))
+    };
+    let may = serde_json::json!({
+        "mode": "default",
+        "network": true,
+        "taps": true,
+        "written": [lab.dir.path().canonicalize().expect("a folder")],
+        "served": [],
+    });
+    assert_eq!(told(lab.daemon.id()), None, "it was told by nobody");
+    let all = cells(&lab);
+    for cell in ["x", "y"] {
+        let pid = all[cell].as_raw_nonzero().get().unsigned_abs();
+        assert_eq!(told(pid), Some(may.clone()), "{cell}");
+    }
+    upgrade(&mut lab.daemon);
+    let mut now = told(lab.daemon.id()).expect("it was told");
+    // What the file says may be done, too.
+    let folders = now["written"].as_array_mut().expect("folders");
+    folders.dedup();
+    assert_eq!(now, may);
+    all_answer(&lab, 2);
+    send(&lab, "a", "b", 1000);
+    lab.daemon.stop().expect("it ends");
 }
 
 #[test]

@@ -358,7 +358,11 @@ fn the_command_asks_the_next_program_first() {
     assert!(good && said.contains("with 6 NICs"), "{said}{log}");
     let worker = daemon.worker();
     // Programs that cannot go on, or are none.
-    let (script, text) = (at("refuses"), at("text"));
+    let written = at("written");
+    copy_program(&binary().unwrap(), &written).unwrap();
+    let elsewhere = scratch().unwrap();
+    let script = elsewhere.path().join("refuses");
+    let text = at("text");
     std::fs::write(&text, "#!/bin/sh\necho 'not with me' >&2\nexit 1\n").unwrap();
     let mut mode = std::fs::metadata(&text).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
@@ -374,6 +378,10 @@ fn the_command_asks_the_next_program_first() {
             "{log}"
         );
     }
+    // A worker could have written it.
+    let (good, _, log) = ask(&[&written.display().to_string()]);
+    let why = "where the sandbox lets this daemon write";
+    assert!(!good && log.contains(why), "{log}");
     // A configuration that may be taken back is not to stay by that.
     let config = |words: &[&str]| {
         let launch = Launch::new().unwrap().arg("config").args(words);
@@ -386,7 +394,7 @@ fn the_command_asks_the_next_program_first() {
     assert!(!good && log.contains("on trial"), "{log}");
     config(&["rollback"]);
     assert_eq!(daemon.worker(), worker);
-    let other = at("another");
+    let other = elsewhere.path().join("another");
     copy_program(&binary().unwrap(), &other).unwrap();
     for program in [None, Some(other.display().to_string()), None] {
         let before = daemon.worker();
