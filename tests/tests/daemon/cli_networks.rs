@@ -214,9 +214,13 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
         status(networks[0], "Seccomp_filters:").as_deref(),
         Some("2")
     );
-    // They end with the daemon, however that ends.
+    // They end with the process that serves, however that ends.
+    let lines = daemon.log_position();
     kill(worker);
     wait_for_the_end_of(&[keeper, launcher, networks[0]]);
+    daemon
+        .wait_log_after(lines, "serving")
+        .expect("the next worker");
     drop((a, b));
     assert!(daemon.stop().expect("it ends").success());
 }
