@@ -11,7 +11,6 @@ use serde_json::json;
 
 use crate::bed::{Bed, Delta, End};
 use crate::error::{Error, Result};
-use crate::fabric::without_keeper;
 use crate::machine;
 use crate::pairs::{Plan, Scenario};
 
@@ -146,8 +145,7 @@ pub fn access_cost(
             "null",
             "--socket-path",
         ])
-        .arg(&socket)
-        .args(without_keeper(hypernic));
+        .arg(&socket);
     let mut daemon = Daemon::start("hypernic", command, dir.path().join("hypernic.log"))?;
     daemon.expect("serving", Duration::from_secs(30))?;
     let config = GuestConfig::new("access")

@@ -19,7 +19,8 @@ use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawHost {
     pub(super) workers: Option<Spanned<usize>>,
-    pub(super) keeper: Option<bool>,
+    #[serde(default)]
+    pub(super) keeper: bool,
     #[serde(default)]
     pub(super) profile: Profile,
     pub(super) cells: Option<CellsOf>,

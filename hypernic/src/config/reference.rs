@@ -78,9 +78,9 @@ const HEAD: &[Word] = &[
     ),
     word(
         "keeper",
-        "false",
+        "true",
         "serves in a child process, which is started again when it dies ([survival](survival.md))",
-        "`true`",
+        "`false`",
     ),
     word(
         "control",

@@ -51,7 +51,8 @@ fn a_report_has_what_is_needed_and_no_guests_data() {
         "{text}"
     );
     // Without a daemon there is a report, too.
-    lab.kill();
+    let _ = lab.daemon.kill();
+    let _ = lab.daemon.wait();
     lab.ran(&words);
     let text = std::fs::read_to_string(&file).expect("text");
     assert!(text.contains("no daemon answers") && text.contains("Linux version"));

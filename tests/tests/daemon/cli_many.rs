@@ -37,16 +37,7 @@ fn threads(pid: u32) -> Vec<String> {
 
 /// Anonymous memory in KiB, descriptors, threads.
 fn holdings(pid: u32) -> (u64, u64, Vec<String>) {
-    let mut names = threads(pid);
-    // One that has just begun has the name of who began it.
-    loop {
-        std::thread::sleep(Duration::from_millis(5));
-        let now = threads(pid);
-        if now == names {
-            return (status(pid, "RssAnon"), descriptors(pid), names);
-        }
-        names = now;
-    }
+    (status(pid, "RssAnon"), descriptors(pid), threads(pid))
 }
 
 fn idle(nics: u64) {
@@ -63,11 +54,11 @@ fn idle(nics: u64) {
         Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap()
     };
     let mut one = serve(1);
-    let alone = holdings(one.server());
+    let alone = holdings(one.id());
     assert!(one.stop().unwrap().success());
 
     let mut daemon = serve(nics);
-    let pid = daemon.server();
+    let pid = daemon.id();
     let (memory, fds, threads) = holdings(pid);
     println!("{nics} NICs: {memory} KiB, {fds} descriptors, {threads:?}; one: {alone:?}");
     assert_eq!(threads, alone.2, "a NIC has no thread of its own");
@@ -124,7 +115,7 @@ fn what_a_process_holds_says_nothing_of_how_many_workers_it_has() {
              [[nic]]\nname = \"n\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n"
         );
         let mut daemon = Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap();
-        let held = Holdings::at_rest(daemon.server());
+        let held = Holdings::at_rest(daemon.id());
         assert!(daemon.stop().unwrap().success());
         (held.fds, held.threads)
     };
