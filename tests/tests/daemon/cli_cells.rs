@@ -18,7 +18,6 @@ use vfio_user::Client;
 use crate::cli_config::Lab;
 use crate::cli_crash::kill;
 use crate::cli_descriptors::without_descriptors;
-use crate::cli_upgrade::upgrade;
 
 /// NICs on a switch, by name and cell.
 fn lan(nics: &[(&str, &str)]) -> String {
@@ -156,7 +155,8 @@ fn a_keeper_tells_its_cells_and_its_successor_what_they_may_do() {
         let pid = all[cell].as_raw_nonzero().get().unsigned_abs();
         assert_eq!(told(pid), Some(may.clone()), "{cell}");
     }
-    upgrade(&mut lab.daemon);
+    lab.daemon.signal(Signal::USR2).expect("it is there");
+    lab.until("the next program", || told(lab.daemon.id()).is_some());
     let mut now = told(lab.daemon.id()).expect("it was told");
     // What the file says may be done, too.
     let folders = now["written"].as_array_mut().expect("folders");
