@@ -155,8 +155,7 @@ fn a_keeper_tells_its_cells_and_its_successor_what_they_may_do() {
         let pid = all[cell].as_raw_nonzero().get().unsigned_abs();
         assert_eq!(told(pid), Some(may.clone()), "{cell}");
     }
-    lab.daemon.signal(Signal::USR2).expect("it is there");
-    lab.until("the next program", || told(lab.daemon.id()).is_some());
+    lab.ran("upgrade");
     let mut now = told(lab.daemon.id()).expect("it was told");
     // What the file says may be done, too.
     let folders = now["written"].as_array_mut().expect("folders");
