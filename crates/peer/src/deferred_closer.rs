@@ -76,15 +76,19 @@ impl DeferredCloser {
 
     /// Ends a thing soon, on another thread.
     pub fn bury(&self, thing: impl Send + 'static) {
+        self.put(Box::new(thing), true);
+    }
+
+    fn put(&self, thing: Thing, may_be_held: bool) {
         self.note(true);
         {
             let mut state = self.state.lock();
             state.left += 1;
-            if state.holds {
-                state.held.push(Box::new(thing));
+            if state.holds && may_be_held {
+                state.held.push(thing);
                 return;
             }
-            state.waiting.push(Box::new(thing));
+            state.waiting.push(thing);
             if std::mem::replace(&mut state.at_work, true) {
                 return;
             }
@@ -206,9 +210,10 @@ impl PeerFd {
         }
     }
 
-    /// Does what dropping `work` does, soon, where the descriptor would be closed.
+    /// Does what dropping `work` does, soon, where the descriptor would be closed. It is not held: it closes nothing, and an
+    /// interrupt may be in it that nothing else would bring.
     pub fn later(&self, work: impl Send + 'static) {
-        self.deferred_closer.bury(work);
+        self.deferred_closer.put(Box::new(work), false);
     }
 }
 
@@ -264,6 +269,29 @@ mod tests {
             }
             assert!(IDLE.lock().len() <= MOST_IDLE);
         }
+    }
+
+    #[test]
+    fn what_is_to_be_done_is_not_held_with_what_is_to_be_closed() {
+        struct Done(mpsc::Sender<()>);
+        impl Drop for Done {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        let deferred_closer = DeferredCloser::default();
+        let (read, write) = rustix::pipe::pipe().expect("pipe");
+        let fd = PeerFd::new(write, &deferred_closer);
+        deferred_closer.hold(true);
+        let (done, is_done) = mpsc::channel();
+        fd.later(Done(done));
+        let long = Duration::from_secs(60);
+        is_done.recv_timeout(long).expect("an interrupt is raised");
+        drop(fd);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(deferred_closer.left(), 1, "it is not closed yet");
+        deferred_closer.let_go();
+        assert_eq!(rustix::io::read(&read, &mut [0u8; 1]), Ok(0));
     }
 
     #[test]
