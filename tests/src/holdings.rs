@@ -63,7 +63,7 @@ impl Holdings {
         let fds = std::fs::read_dir(format!("/proc/{pid}/fd"));
         let is_note = |fd: &std::fs::DirEntry| {
             let file = std::fs::read_link(fd.path());
-            file.is_ok_and(|file| file.starts_with("/memfd:learned (deleted)"))
+            file.is_ok_and(|file| file.as_os_str() == "/memfd:learned (deleted)")
         };
         let notes = fds.into_iter().flatten().flatten().filter(is_note).count();
         Self {

@@ -176,6 +176,8 @@ impl Fleet {
         if chip {
             toml += &chip::config(dir.path());
         }
+        // With a keeper more is done for each message and region.
+        toml.insert_str(0, "keeper = true\n");
         let daemon = Daemon::serve(&dir.path().join("fleet.toml"), &toml).expect("it serves");
         let config = Config {
             tx_buffer: 16384,
@@ -277,7 +279,7 @@ impl Fleet {
         let sure = |why: String| Flaw::Sure(why);
         let nic_of_villain = self.nic_of_villain(villain, deed, run);
         let before = self.counters();
-        let held = Holdings::at_rest(self.daemon.id());
+        let held = Holdings::at_rest(self.daemon.server());
         self.longest_silence();
         self.service(Duration::ZERO);
 
@@ -332,7 +334,7 @@ impl Fleet {
         if self.daemon.log().contains("panicked") {
             return Err(sure("a thread of the daemon panicked".into()));
         }
-        let after = held.wait_back(self.daemon.id()).map_err(|now| {
+        let after = held.wait_back(self.daemon.server()).map_err(|now| {
             sure(format!(
                 "the daemon held {held:?} before and {now:?} for long after"
             ))
@@ -363,7 +365,7 @@ impl Fleet {
         }
         if after.heap > held.heap + SLACK {
             // As before the run: all counters have just been told. What an allocator keeps of that comes and goes.
-            let heap = Holdings::at_rest(self.daemon.id()).heap;
+            let heap = Holdings::at_rest(self.daemon.server()).heap;
             if heap > held.heap + SLACK {
                 let grown = heap - held.heap;
                 return Err(Flaw::Maybe(format!("the heap grew by {grown} KiB")));
@@ -420,7 +422,7 @@ impl Fleet {
     /// Has connections, states and memory end in the middle of work, `rounds` times, while the
     /// tester sends to the villain.
     pub fn soak(&mut self, rounds: u32) -> Result<(), String> {
-        let held = Holdings::at_rest(self.daemon.id());
+        let held = Holdings::at_rest(self.daemon.server());
         let over = AtomicBool::new(false);
         let tester = Arc::clone(&self.tester);
         let socket = self.dir.path().join("bad.sock");
@@ -457,7 +459,7 @@ impl Fleet {
         drop(bus);
         self.goes_on(1000)?;
         let after = held
-            .wait_back(self.daemon.id())
+            .wait_back(self.daemon.server())
             .map_err(|now| format!("the daemon held {held:?} before and {now:?} long after"))?;
         if after.heap > held.heap + 2 * SLACK {
             return Err(format!(
