@@ -113,7 +113,7 @@ impl Session {
         if asked.phase != 0 {
             return Err("its phase is not known".into());
         }
-        if self.rings.iter().any(|ring| ring.started) {
+        if self.ring_runs() {
             return Err("a ring runs".into());
         }
         let running = |t: &Transfer| t.is_running();
@@ -132,6 +132,10 @@ impl Session {
         let transfer = Transfer::begin(fd, state, &self.wake, &self.closer);
         self.transfer = Some(transfer);
         Ok(Reply::Word(WITHOUT_FD))
+    }
+
+    pub(super) fn ring_runs(&self) -> bool {
+        self.rings.iter().any(|ring| ring.started)
     }
 
     pub(super) fn check_transfer(
@@ -154,7 +158,8 @@ impl Session {
         let failed = match transfer.take() {
             Outcome::Running => return None,
             Outcome::Saved => false,
-            Outcome::Loaded(state) => backend.load(&state).is_err(),
+            // A ring may have started while the state was on its way: it would run from the old one.
+            Outcome::Loaded(state) => self.ring_runs() || backend.load(&state).is_err(),
             Outcome::Failed => true,
         };
         self.counters.transfers_failed += u64::from(failed);

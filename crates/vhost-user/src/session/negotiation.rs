@@ -19,7 +19,7 @@ impl Session {
         }
         let own = !(feature::LOG_ALL | feature::PROTOCOL);
         if features & own != self.features & own {
-            if self.rings.iter().any(|ring| ring.started) {
+            if self.ring_runs() {
                 return Err("it changes features while a ring runs".into());
             }
             backend

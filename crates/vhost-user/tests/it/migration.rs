@@ -215,3 +215,29 @@ fn a_state_moves_while_no_ring_runs() {
     assert!(refused.is_err());
     assert_eq!(serving.fault(), "SET_DEVICE_STATE_FD: a ring runs");
 }
+
+/// A guest that goes on before its state is there would have two.
+#[test]
+fn a_state_that_comes_while_a_ring_runs_is_not_loaded() {
+    let serving = serve();
+    let mut client = serving.client();
+    let guest = Guest::new();
+    client
+        .set_features(1 << 32 | feature::PROTOCOL)
+        .expect("set");
+    guest.share(&mut client);
+    let (read, mut write) = std::io::pipe().expect("a pipe");
+    client
+        .set_device_state_fd(Direction::Load, read.as_fd())
+        .expect("begun");
+    guest.start(&mut client, 0, 0);
+    client.set_vring_enable(0, true).expect("enabled");
+    serving.wait_for(|s| *s == Seen::Enable(0, true));
+    write.write_all(&[7, 8, 9]).expect("written");
+    drop(write);
+    let failed = client.check_device_state().expect_err("ring 0 runs");
+    assert!(matches!(failed, ClientError::Refused(_)));
+    let loaded = |s: &Seen| matches!(s, Seen::Loaded(_));
+    assert!(!serving.seen.lock().iter().any(loaded));
+    assert_eq!(serving.end()("transfers_failed"), 1);
+}
