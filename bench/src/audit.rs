@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, Delta, End};
 use crate::error::{Error, Result};
+use crate::fabric::without_keeper;
 use crate::machine;
 use crate::pairs::{Plan, Scenario};
 
@@ -145,7 +146,8 @@ pub fn access_cost(
             "null",
             "--socket-path",
         ])
-        .arg(&socket);
+        .arg(&socket)
+        .args(without_keeper(hypernic));
     let mut daemon = Daemon::start("hypernic", command, dir.path().join("hypernic.log"))?;
     daemon.expect("serving", Duration::from_secs(30))?;
     let config = GuestConfig::new("access")

@@ -221,6 +221,7 @@ impl Bed {
                 Candidate::Hypernic(program) => {
                     let mut command = netns.command(program);
                     command.args(["--log-format", "json", "run", "--model", "e1000"]);
+                    command.args(fabric::without_keeper(program));
                     command.args(["--mac", end.mac, "--port", &format!("tap:{}", end.tap)]);
                     command.arg("--socket-path").arg(&socket);
                     let mut daemon = Daemon::start("hypernic", command, path("log"))?;

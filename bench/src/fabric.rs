@@ -75,6 +75,25 @@ pub fn text(mac: [u8; 6]) -> String {
     mac.map(|b| format!("{b:02x}")).join(":")
 }
 
+/// The word of a file for whether there is a keeper.
+const KEEPER: &str = "keeper =";
+
+/// A configuration file without a keeper: what a daemon takes is taken of one process, and what a keeper costs is measured by
+/// itself.
+pub fn alone(text: &str) -> String {
+    format!("{KEEPER} false\n{text}")
+}
+
+/// The same on a command line. A build of hypernic that has no such word has no keeper unasked.
+pub fn without_keeper(hypernic: &Path) -> Option<&'static str> {
+    const WORD: &str = "--no-keeper";
+    let mut help = Daemon::command(hypernic);
+    let said = help.args(["run", "--help"]).output().ok()?;
+    String::from_utf8_lossy(&said.stdout)
+        .contains(WORD)
+        .then_some(WORD)
+}
+
 impl Fabric {
     /// Starts a daemon with `nics` NICs on one port (`switch:lan`, `null`, ...), bound to one processor where one is
     /// given.
@@ -88,10 +107,13 @@ impl Fabric {
         options: &[String],
         core: Option<usize>,
     ) -> Result<Self> {
-        Self::start_as(Daemon::command(hypernic), nics, port, options, core)
+        let mut command = Daemon::command(hypernic);
+        command.args(["--log-format", "json", "run"]);
+        command.args(without_keeper(hypernic)).args(options);
+        Self::start_as(command, nics, port, core)
     }
 
-    /// The same with a command of the caller's, such as one inside a namespace.
+    /// The same with a command of the caller's that begins so, such as one inside a namespace.
     ///
     /// # Errors
     /// When it does not come up.
@@ -99,12 +121,10 @@ impl Fabric {
         mut command: std::process::Command,
         nics: usize,
         port: &str,
-        options: &[String],
         core: Option<usize>,
     ) -> Result<Self> {
         let dir = machine::scratch()?;
-        command.args(["--log-format", "json", "run", "--port", port]);
-        command.args(options);
+        command.args(["--port", port]);
         for number in 0..nics {
             command.arg("--socket-path").arg(socket(dir.path(), number));
             command.args(["--mac", &text(mac(number))]);
@@ -126,7 +146,13 @@ impl Fabric {
     ) -> Result<Self> {
         let dir = machine::scratch()?;
         let path = dir.path().join("host.toml");
-        std::fs::write(&path, file(dir.path())).map_err(Error::io("write a configuration"))?;
+        let text = file(dir.path());
+        let text = if text.starts_with(KEEPER) {
+            text
+        } else {
+            alone(&text)
+        };
+        std::fs::write(&path, text).map_err(Error::io("write a configuration"))?;
         let mut command = Daemon::command(hypernic);
         command.args(["--log-format", "json", "serve"]).arg(&path);
         let last = dir.path().join(last);

@@ -6,7 +6,7 @@ use rig::{Netns, Rig};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, without_keeper};
 use crate::options::Options;
 use crate::page::Page;
 use crate::peers::kernel::{load, mpps, myself};
@@ -159,9 +159,14 @@ struct Ours {
 impl Ours {
     fn start(options: &Options, rig: &Rig, kind: Traffic) -> Result<Self> {
         let taps = BridgedTaps::new(rig)?;
-        let command = taps.netns.command(options.hypernic());
+        let hypernic = options.hypernic();
+        let mut command = taps.netns.command(&hypernic);
+        command.args(["--log-format", "json", "run"]);
+        command
+            .args(without_keeper(&hypernic))
+            .args(options.daemon());
         let port = format!("tap:{}", TAPS[1]);
-        let fabric = Fabric::start_as(command, 1, &port, &options.daemon(), None)?;
+        let fabric = Fabric::start_as(command, 1, &port, None)?;
         let mut setup = config(kind, 256);
         // The generator's frames go to an address that both ways of receiving share.
         setup.device.promiscuous = true;

@@ -77,9 +77,9 @@ pub enum Command {
         /// Check the file and print what it makes; start nothing.
         #[arg(long)]
         check: bool,
-        /// Serve in a child process, which is started again when it dies.
-        #[arg(long, conflicts_with = "check")]
-        keeper: bool,
+        /// Whether there is a keeper.
+        #[command(flatten)]
+        keeper: KeeperArgs,
         /// What the daemon gives up once it runs: as the file's word `sandbox`, which it replaces.
         #[arg(long, value_name = "MODE", value_parser = str::parse::<Mode>)]
         sandbox: Option<Mode>,
@@ -154,6 +154,27 @@ pub enum Job {
     Other(Command),
 }
 
+/// Whether there is a keeper, for `serve` and `run`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct KeeperArgs {
+    /// Serve in a child process, which is started again when it dies: so it is unless the file says otherwise.
+    #[arg(long, overrides_with = "no_keeper")]
+    keeper: bool,
+    /// Serve in the process itself, such as for a debugger: guests lose their NICs when it dies.
+    #[arg(long, overrides_with = "keeper")]
+    no_keeper: bool,
+}
+
+impl KeeperArgs {
+    /// What the command line says of it, if anything.
+    fn said(self) -> Option<bool> {
+        match (self.keeper, self.no_keeper) {
+            (false, false) => None,
+            (keeper, _) => Some(keeper),
+        }
+    }
+}
+
 impl Command {
     /// Reads what is to be served. It is read once: a worker that is started again serves the same.
     ///
@@ -178,10 +199,15 @@ impl Command {
                     Err(error) => return Err(error),
                 };
                 let mut host = host.with_said(Said {
-                    keeper,
+                    keeper: keeper.said(),
                     sandbox,
                     cell,
                 });
+                if !host.keeper && !host.cell_names().is_empty() {
+                    let why =
+                        "the file has cells, and the keeper starts cells: leave out --no-keeper";
+                    return Err(Error::Usage(why.into()));
+                }
                 if host.own_cell().is_some() {
                     // It was given a copy of what the file says.
                     (host.file, host.keeper) = (None, true);
@@ -327,9 +353,9 @@ pub struct Run {
     /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
     #[arg(long)]
     pub mac_lock: bool,
-    /// Serve in a child process, which is started again when it dies.
-    #[arg(long)]
-    pub keeper: bool,
+    /// Whether there is a keeper.
+    #[command(flatten)]
+    pub keeper: KeeperArgs,
     /// What the daemon gives up once it runs (files, system calls, capabilities): all that the kernel can take
     /// (default), no less than all (strict), nothing but have the kernel log forbidden system calls (log), nothing
     /// (off).
@@ -362,7 +388,7 @@ impl Run {
         fits(self.transport, self.model, MODELS, &options).map_err(Error::Usage)?;
         let (switch_name, mut ports) = switch_and_ports(self.port)?;
         let mut host = HostConfig {
-            keeper: self.keeper,
+            keeper: self.keeper.said().unwrap_or(true),
             ..HostConfig::default()
         };
         if let Some(workers) = self.workers {

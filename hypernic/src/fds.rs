@@ -25,6 +25,9 @@ use crate::store;
 /// What a NIC takes while a VMM is connected: its socket's listener, its epoll set, the
 /// connection, an interrupt's eventfd and the one that unmasks it.
 const PER_NIC: usize = 5;
+/// What it takes with a keeper besides: the memory in which it outlives a worker, and the files of the guest's memory, which are
+/// not needed again without. QEMU has given five; one is to spare.
+const KEPT: usize = 7;
 /// What the process takes whatever it serves, workers and ports included.
 const BESIDES: usize = 100;
 
@@ -36,17 +39,23 @@ pub fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// What so many NICs take in all.
+fn wanted(nics: usize) -> usize {
+    let kept = keeper::current().map_or(0, |_| KEPT);
+    nics * (PER_NIC + kept) + BESIDES
+}
+
 /// Descriptors that are left for what peers send, when so many NICs have theirs.
 pub(crate) fn for_peers(nics: usize) -> u64 {
     let granted = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    granted.saturating_sub((nics * PER_NIC + BESIDES) as u64)
+    granted.saturating_sub(wanted(nics) as u64)
 }
 
 /// Whether this is the want of descriptors, and then what to do about it, for so many NICs.
 pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
     let out = [Errno::MFILE, Errno::NFILE].map(|e| Some(e.raw_os_error()));
     out.contains(&error.raw_os_error()).then(|| {
-        let wanted = nics * PER_NIC + BESIDES;
+        let wanted = wanted(nics);
         let granted = match getrlimit(Resource::Nofile).current {
             Some(n) => n.to_string(),
             None => "all".to_owned(),

@@ -55,7 +55,7 @@ pub fn may_become(program: &Path) -> Result<(), String> {
     }
 }
 
-/// What a program is told besides that goes on in the place of this one.
+/// What a program is told besides that goes on in the place of this one: older ones have no keeper unasked.
 pub fn introduce(successor: &mut Command) {
     if !successor.get_args().any(|word| word == "--keeper") {
         successor.arg("--keeper");
@@ -75,7 +75,7 @@ pub fn name_program(program: &Path) {
 pub fn possible(host: &Host) -> Result<(), String> {
     if keeper::current().is_none() {
         return Err(
-            "guests go on in another process only with a keeper; start the daemon with --keeper"
+            "guests go on in another process only with a keeper; start the daemon without --no-keeper and keeper = false"
                 .into(),
         );
     }

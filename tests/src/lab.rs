@@ -99,6 +99,15 @@ impl Lab {
         Launch::new()?.args(args).start()
     }
 
+    /// The same without a keeper: what happens to this process happens to the NIC.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub fn run_alone(&self, model: &str, nic: &str, port: &str) -> Result<Daemon> {
+        let args = self.run_args_of(model, nic, port);
+        Launch::new()?.args(args).arg("--no-keeper").start()
+    }
+
     /// A configuration file with these NICs, each on its port, and one switch `lan` with these ports.
     ///
     /// # Errors

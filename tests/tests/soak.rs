@@ -200,7 +200,7 @@ impl Bed for Process {
             .expect("a port of that name")
     }
     fn size(&self) -> (u64, usize) {
-        size_of(self.daemon.id())
+        size_of(self.daemon.server())
     }
 }
 

@@ -175,14 +175,17 @@ impl Pair {
 
 /// One sample, with a daemon of its own: one that rests with a page is polled, which would count for others.
 pub(super) fn sample(options: &Options, path: &Path) -> Result<Reading> {
-    let mut command = Daemon::command(options.hypernic());
+    let hypernic = options.hypernic();
+    let mut command = Daemon::command(&hypernic);
     if !path.looks {
         command.env(WITHOUT_LOOK, "1");
     }
     let mut words = options.daemon();
     words.extend(path.way.options());
     let core = machine::cores().1;
-    let fabric = Fabric::start_as(command, 2, "switch:lan", &words, Some(core))?;
+    command.args(["--log-format", "json", "run"]);
+    command.args(fabric::without_keeper(&hypernic)).args(words);
+    let fabric = Fabric::start_as(command, 2, "switch:lan", Some(core))?;
     let mut pair = Pair::connect(&fabric, path)?;
     pair.announce()?;
     let before = fabric.counters()?;

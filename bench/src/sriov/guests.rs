@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::fabric::cpu;
+use crate::fabric::{alone, cpu};
 use crate::machine;
 use crate::options::Options;
 use crate::quiet::Quiet;
@@ -110,7 +110,7 @@ impl Bed {
         }
         let file = scratch.path().join("host.toml");
         let text = chip(&scratch.path().join("vf{}.sock"), "wire");
-        std::fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+        std::fs::write(&file, alone(&text)).map_err(Error::io("write a configuration"))?;
         let mut command = netns.command(options.hypernic());
         command.args(["--log-format", "json", "serve"]).arg(&file);
         let mut daemon = Daemon::start("hypernic", command, scratch.path().join("log"))?;

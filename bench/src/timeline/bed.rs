@@ -79,7 +79,8 @@ impl Bed {
             let (socket, file) = (path("sock"), path("timeline"));
             let text = party.config(at, &socket);
             let text = text.ok_or_else(|| Error::Usage(format!("{} is not ours", party.id)))?;
-            fs::write(path("toml"), text).map_err(Error::io("write a configuration"))?;
+            fs::write(path("toml"), fabric::alone(&text))
+                .map_err(Error::io("write a configuration"))?;
             let mut command = netns.command(hypernic);
             command.env("HYPERNIC_TIMELINE", &file);
             command

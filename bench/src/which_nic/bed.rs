@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::party::{Kind, PARTIES, Party};
 use crate::error::{Error, Result};
+use crate::fabric::alone;
 use crate::machine;
 use crate::stats::Reading;
 use crate::traffic;
@@ -78,7 +79,7 @@ fn serve(
         return Ok(None);
     };
     let file = socket.with_extension("toml");
-    fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+    fs::write(&file, alone(&text)).map_err(Error::io("write a configuration"))?;
     let mut command = netns.command(hypernic);
     command.args(["--log-format", "json", "serve"]).arg(&file);
     let mut daemon = Daemon::start("hypernic", command, socket.with_extension("log"))?;

@@ -125,6 +125,13 @@ impl HostConfig {
         let Some(nic) = self.nics.iter().find(|nic| nic.cell.is_some()) else {
             return Ok(());
         };
+        if !self.keeper {
+            let message = format!(
+                "NIC \"{}\" is in a cell, and the keeper starts cells: leave out keeper = false",
+                nic.name
+            );
+            return Err(Fault(None, message));
+        }
         let Some(control) = &self.control else {
             let message = format!(
                 "NIC \"{}\" is in a cell, and cells are reached by the control socket: add control = \"PATH\"",
@@ -143,8 +150,6 @@ impl HostConfig {
                 return Err(Fault(None, message));
             }
         }
-        // Cells have keepers, and somebody has to start them.
-        self.keeper = true;
         match rule {
             Rule::Holds => self.private_apart(),
             // It was let in before, and its VMMs go on.
@@ -589,6 +594,11 @@ mod tests {
         let private = nic("a", "cell = \"x\"\nguard = { private = true }");
         for (head, nics, named) in [
             ("", vec![nic("a", "cell = \"x\"")], "add control"),
+            (
+                "keeper = false\ncontrol = \"/run/c\"",
+                vec![nic("a", "cell = \"x\"")],
+                "leave out keeper = false",
+            ),
             (
                 &*long,
                 vec![nic("a", "cell = \"x\"")],

@@ -94,7 +94,7 @@ impl RawHost {
         so_far.host.sockets = socket_access(group, mode)?;
         so_far.host.control = self.control;
         so_far.host.cells = self.cells;
-        so_far.host.keeper = self.keeper;
+        so_far.host.keeper = self.keeper.unwrap_or(true);
         so_far.host.persist = self.control_persist;
         so_far.host.sandbox = SandboxConfig {
             mode: sandbox_mode(self.sandbox.as_ref())?,

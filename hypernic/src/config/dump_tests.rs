@@ -112,7 +112,8 @@ fn plan(is: &HostConfig, to: &HostConfig, held: &[&str]) -> Plan {
 fn a_dump_makes_the_same_host() {
     for text in [
         RICH.to_owned(),
-        format!("profile = \"multi-tenant\"\nkeeper = true\n{RICH}"),
+        format!("profile = \"multi-tenant\"\n{RICH}"),
+        format!("keeper = false\n{RICH}"),
         "[[nic]]\nname = \"n\"\nsocket-path = \"rel/n\"\nport = \"loopback\"\n".into(),
         "control = \"c\"\n".into(),
     ] {

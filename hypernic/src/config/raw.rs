@@ -19,8 +19,7 @@ use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawHost {
     pub(super) workers: Option<Spanned<usize>>,
-    #[serde(default)]
-    pub(super) keeper: bool,
+    pub(super) keeper: Option<bool>,
     #[serde(default)]
     pub(super) profile: Profile,
     pub(super) cells: Option<CellsOf>,

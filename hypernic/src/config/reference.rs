@@ -78,9 +78,9 @@ const HEAD: &[Word] = &[
     ),
     word(
         "keeper",
-        "true",
+        "false",
         "serves in a child process, which is started again when it dies ([survival](survival.md))",
-        "`false`",
+        "`true`",
     ),
     word(
         "control",

@@ -30,10 +30,10 @@ guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max
 #[test]
 fn a_good_file_is_a_host() {
     let host = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
-    assert_eq!((host.workers, host.keeper), (3, false));
-    let kept = format!("keeper = true\n{GOOD}");
-    let host = HostConfig::parse(Path::new("h.toml"), &kept).expect("good");
-    assert!(host.keeper);
+    assert_eq!((host.workers, host.keeper), (3, true));
+    let without = format!("keeper = false\n{GOOD}");
+    let without = HostConfig::parse(Path::new("h.toml"), &without).expect("good");
+    assert!(!without.keeper);
     assert_eq!(host.switches[0].ports.len(), 2);
     assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
     assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");

@@ -94,8 +94,8 @@ impl HostConfig {
     fn head_text(&self) -> String {
         let mut text = String::new();
         line(&mut text, "workers", self.workers as i64);
-        if self.keeper {
-            line(&mut text, "keeper", true);
+        if !self.keeper {
+            line(&mut text, "keeper", false);
         }
         if self.profile == Profile::MultiTenant {
             line(&mut text, "profile", "multi-tenant");

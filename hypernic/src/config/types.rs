@@ -50,8 +50,8 @@ pub struct SandboxConfig {
 /// What the command line says besides the file, and in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// `--keeper`.
-    pub keeper: bool,
+    /// `--keeper` or `--no-keeper`.
+    pub keeper: Option<bool>,
     /// `--sandbox MODE`.
     pub sandbox: Option<Mode>,
     /// `--cell NAME`: this process is a cell of another one.
@@ -106,7 +106,7 @@ impl Default for HostConfig {
     fn default() -> Self {
         Self {
             workers: default_workers(),
-            keeper: false,
+            keeper: true,
             switches: Vec::new(),
             chips: Vec::new(),
             nics: Vec::new(),
@@ -135,7 +135,7 @@ impl HostConfig {
     /// The same with what the command line says.
     #[must_use]
     pub fn with_said(mut self, said: Said) -> Self {
-        self.keeper |= said.keeper;
+        self.keeper = said.keeper.unwrap_or(self.keeper);
         self.sandbox.mode = said.sandbox.unwrap_or(self.sandbox.mode);
         self.said = said;
         self

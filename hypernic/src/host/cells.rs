@@ -50,7 +50,7 @@ fn keep_cells<'a>(text: &str, cells: impl Iterator<Item = &'a String>) -> Result
 
 fn no_keeper(what: &str) -> Error {
     Error::Host(format!(
-        "{what}, and a keeper starts cells: start the daemon with keeper = true"
+        "{what}, and a keeper starts cells: start the daemon with one (without --no-keeper, and keeper = false)"
     ))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::http::{LONG, Serving, ask};
 use crate::lab::{HYPERNIC, Lab};
@@ -43,7 +43,7 @@ const OPEN: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
 const TCP: &[&str] = &["--listen", "127.0.0.1:0"];
 
 fn signal(lab: &Lab, signal: Signal) {
-    kill_process(Pid::from_child(&lab.daemon), signal).expect("signal");
+    kill_process(lab.server(), signal).expect("signal");
 }
 
 #[test]
@@ -173,8 +173,7 @@ fn a_daemon_that_hangs_or_goes_costs_bounded_time_and_is_found_again() {
     );
     signal(&lab, Signal::CONT);
     lab.until("an answer", || (up() == 1.0).then_some(()));
-    let _ = lab.daemon.kill();
-    let _ = lab.daemon.wait();
+    lab.kill();
     assert_eq!(up(), 0.0);
     let at = |name: &str| lab.dir.path().join(name);
     let again = Command::new(HYPERNIC)

@@ -39,6 +39,14 @@ fn start_by(by: &[&str], dir: &Path) -> Child {
     command.spawn().expect("daemon")
 }
 
+/// Whether a process has ended; nobody may have reaped it. A leader is a zombie before its last thread has gone.
+pub fn has_gone(pid: Pid) -> bool {
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    let stat = std::fs::read_to_string(format!("{process}/stat")).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("{process}/task")).map_or(0, Iterator::count);
+    threads == 0 || threads == 1 && stat.contains(") Z ")
+}
+
 /// A daemon of its own process, with a control socket.
 pub struct Lab {
     pub dir: TempDir,
@@ -74,27 +82,50 @@ impl Lab {
         lab
     }
 
+    /// The process that serves: the keeper's worker, or the daemon without one.
+    pub fn server(&self) -> Pid {
+        let keeper = self.daemon.id();
+        let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
+        let children = children.unwrap_or_default();
+        let is_worker = |pid: &&str| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let is_cell = words.split(|byte| *byte == 0).any(|word| word == b"--cell");
+            // A zombie has no words.
+            !words.is_empty() && !is_cell
+        };
+        let worker = children.split_whitespace().rfind(is_worker);
+        worker
+            .and_then(|pid| Pid::from_raw(pid.parse().ok()?))
+            .unwrap_or(Pid::from_child(&self.daemon))
+    }
+
+    /// Kills the daemon, keeper and worker at once.
+    pub fn kill(&mut self) {
+        let keeper = Pid::from_child(&self.daemon);
+        let server = self.server();
+        // It starts no other one, and tells the one that there is nothing.
+        let _ = kill_process(keeper, Signal::STOP);
+        let _ = kill_process(server, Signal::KILL);
+        let _ = kill_process(keeper, Signal::KILL);
+        let _ = self.daemon.wait();
+        self.until("its end", || has_gone(server).then_some(()));
+    }
+
     /// Kills the daemon, and starts it anew.
     pub fn restart(&mut self) {
-        self.daemon.kill().expect("killed");
-        self.daemon.wait().expect("gone");
+        self.kill();
         self.daemon = start(self.dir.path());
         self.until_it_listens();
     }
 
     /// Kills the worker of a daemon with a keeper, and waits for the next.
     pub fn kill_worker(&self) {
-        let keeper = self.daemon.id();
-        let children = format!("/proc/{keeper}/task/{keeper}/children");
-        let worker = || {
-            let children = std::fs::read_to_string(&children).expect("children");
-            let last = children.split_whitespace().last();
-            last.and_then(|pid| pid.parse().ok())
-                .and_then(Pid::from_raw)
-        };
-        let old = worker().expect("a worker");
+        let (keeper, old) = (Pid::from_child(&self.daemon), self.server());
+        assert_ne!(old, keeper, "a worker");
         kill_process(old, Signal::KILL).expect("killed");
-        self.until("the next worker", || worker().filter(|pid| *pid != old));
+        self.until("the next worker", || {
+            Some(self.server()).filter(|pid| ![old, keeper].contains(pid))
+        });
         self.until("it answers", || {
             self.run("list").status.success().then_some(())
         });
@@ -190,8 +221,9 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        if self.daemon.try_wait().is_ok_and(|end| end.is_none()) {
+            self.kill();
+        }
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         // Whatever a test is about: nothing tries what its sandbox forbids.
         let tried = log

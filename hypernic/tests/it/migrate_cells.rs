@@ -11,7 +11,7 @@ use serde_json::Value;
 use vfio_user::Client;
 
 use crate::common::{mac, until};
-use crate::lab::Lab;
+use crate::lab::{Lab, has_gone};
 use crate::migrate::{Pair, broken_off, receive, send, talk};
 
 /// The processes of a daemon by their cells; those that do not answer have none.
@@ -68,14 +68,9 @@ pub(crate) fn restart(lab: &mut Lab) {
     for process in &all {
         let _ = kill_process(*process, Signal::KILL);
     }
-    // A leader is a zombie before its last thread has gone.
-    let is_gone = |pid: &Pid| {
-        let process = format!("/proc/{}", pid.as_raw_nonzero());
-        let stat = std::fs::read_to_string(format!("{process}/stat")).unwrap_or_default();
-        let threads = std::fs::read_dir(format!("{process}/task")).map_or(0, Iterator::count);
-        threads == 0 || threads == 1 && stat.contains(") Z ")
-    };
-    lab.until("the end of all", || all.iter().all(is_gone).then_some(()));
+    lab.until("the end of all", || {
+        all.iter().all(|pid| has_gone(*pid)).then_some(())
+    });
     lab.restart();
     all_answer(lab, None);
 }

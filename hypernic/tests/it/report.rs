@@ -51,8 +51,7 @@ fn a_report_has_what_is_needed_and_no_guests_data() {
         "{text}"
     );
     // Without a daemon there is a report, too.
-    let _ = lab.daemon.kill();
-    let _ = lab.daemon.wait();
+    lab.kill();
     lab.ran(&words);
     let text = std::fs::read_to_string(&file).expect("text");
     assert!(text.contains("no daemon answers") && text.contains("Linux version"));

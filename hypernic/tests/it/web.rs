@@ -515,8 +515,7 @@ fn a_daemon_that_goes_is_said_to_be_gone_and_found_again() {
         (many("daemon_there"), many("daemon_gone"))
     };
     lab.until("the daemon", || (up() && words() == (1, 0)).then_some(()));
-    let _ = lab.daemon.kill();
-    let _ = lab.daemon.wait();
+    lab.kill();
     let gone = lab.until("its end", || {
         let now = web.get("/api/now");
         (now["up"] == false).then_some(now)
@@ -605,8 +604,7 @@ fn a_page_that_nobody_looks_at_asks_no_daemon() {
     lab.until("the daemon", || {
         (web.get("/api/now")["up"] == true).then_some(())
     });
-    lab.daemon.kill().expect("killed");
-    lab.daemon.wait().expect("gone");
+    lab.kill();
     let gone = || web.get("/api/now")["up"] == false;
     lab.until("its end", || gone().then_some(()));
     std::fs::remove_file(lab.control()).expect("its socket");

@@ -322,7 +322,11 @@ fn a_service_manager_is_told_of_start_reload_and_end() {
         let n = manager.recv(&mut text).unwrap();
         String::from_utf8(text[..n].to_vec()).unwrap()
     };
-    for more in [&[][..], &["--keeper"], &["--sandbox", "strict"]] {
+    for more in [
+        &["--no-keeper"][..],
+        &["--keeper"],
+        &["--sandbox", "strict"],
+    ] {
         let socket = path.display().to_string();
         let mut lab = Lab::with(LAN, |launch| {
             launch.args(more).env("NOTIFY_SOCKET", &socket)

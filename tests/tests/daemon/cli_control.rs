@@ -29,7 +29,7 @@ fn run_with(lab: &Lab, words: &str, fd: impl Into<OwnedFd>) -> (bool, String) {
 
 /// How many sockets the daemon has open.
 fn descriptors(lab: &Lab) -> usize {
-    let all = std::fs::read_dir(format!("/proc/{}/fd", lab.daemon.id())).unwrap();
+    let all = std::fs::read_dir(format!("/proc/{}/fd", lab.daemon.server())).unwrap();
     // One may be closed between two looks.
     let names = all.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
     let names = names.filter(|name| name.to_string_lossy().starts_with("socket:"));

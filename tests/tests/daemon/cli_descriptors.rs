@@ -22,8 +22,8 @@ pub(crate) fn without_descriptors<T>(process: Pid, work: impl FnOnce() -> T) -> 
 }
 
 fn served_by(daemon: &Daemon) -> Pid {
-    let itself = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
-    daemon.worker().or(itself).expect("a process")
+    let server = i32::try_from(daemon.server()).ok();
+    server.and_then(Pid::from_raw).expect("a process")
 }
 
 fn emfile<T>(result: Result<T, ClientError>) -> bool {
@@ -44,7 +44,7 @@ fn one(dir: &tempfile::TempDir, words: &[&str]) -> (Daemon, std::path::PathBuf) 
 
 #[test]
 fn memory_and_interrupts_without_their_descriptors_are_refused() {
-    for keeper in [&[][..], &["--keeper"]] {
+    for keeper in [&[][..], &["--no-keeper"]] {
         let dir = scratch().unwrap();
         let (daemon, socket) = one(&dir, keeper);
         let mut client = Client::connect(&socket).unwrap();

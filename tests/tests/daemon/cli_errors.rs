@@ -442,7 +442,7 @@ fn too_few_descriptors_for_the_nics_asked_for() {
     let status = daemon.wait_exit().unwrap();
     let log = daemon.log();
     assert_eq!(status.code(), Some(4), "{log}");
-    for word in ["60 NICs need about 400", "limit is 50", "ulimit -Hn 400"] {
+    for word in ["60 NICs need about 820", "limit is 50", "ulimit -Hn 820"] {
         assert!(log.contains(word), "`{word}` is not in: {log}");
     }
     assert_eq!(log.lines().count(), 1, "{log}");

@@ -13,7 +13,7 @@ use vfio_user::Client;
 const LIFE: Duration = Duration::from_millis(1300);
 
 fn kept(socket: &Path) -> Daemon {
-    let words = ["run", "--keeper", "--port", "null", "--model", "82576"];
+    let words = ["run", "--port", "null", "--model", "82576"];
     let launch = Launch::new().unwrap().args(words);
     launch.arg("--socket-path").arg(socket).start().unwrap()
 }
@@ -186,19 +186,45 @@ fn a_worker_that_dies_again_and_again_is_given_up_and_its_sockets_close() {
 }
 
 #[test]
+fn there_is_a_keeper_unless_somebody_says_no() {
+    let dir = scratch().unwrap();
+    let (file, socket) = (dir.path().join("host.toml"), dir.path().join("n0.sock"));
+    let nic = format!("[[nic]]\nname = \"n0\"\nsocket-path = {socket:?}\nport = \"null\"\n");
+    for (head, words, kept) in [
+        ("", &[][..], true),
+        ("", &["--no-keeper"], false),
+        ("", &["--keeper", "--no-keeper"], false),
+        ("keeper = false", &[], false),
+        ("keeper = false", &["--keeper"], true),
+        ("keeper = false", &["--no-keeper", "--keeper"], true),
+        ("keeper = true", &["--no-keeper"], false),
+    ] {
+        std::fs::write(&file, format!("{head}\n{nic}")).unwrap();
+        let launch = Launch::new().unwrap().arg("serve").arg(&file).args(words);
+        let mut daemon = launch.start().unwrap();
+        assert_eq!(daemon.worker().is_some(), kept, "{head:?} {words:?}");
+        assert!(daemon.stop().unwrap().success());
+    }
+    // Cells are the keeper's.
+    let cells = format!("control = {:?}\n{nic}cell = \"x\"\n", dir.path().join("c"));
+    std::fs::write(&file, cells).unwrap();
+    let launch = Launch::new().unwrap().args(["serve", "--no-keeper"]);
+    let mut mistake = launch.arg(&file).spawn().unwrap();
+    assert_eq!(mistake.wait_exit().unwrap().code(), Some(2));
+    assert!(
+        mistake.log().contains("leave out --no-keeper"),
+        "{}",
+        mistake.log()
+    );
+}
+
+#[test]
 fn with_a_keeper_mistakes_and_signals_end_as_they_do_without() {
     let dir = scratch().unwrap();
     let socket = dir.path().join("n0.sock");
     let mut mistake = Launch::new()
         .unwrap()
-        .args([
-            "run",
-            "--keeper",
-            "--socket-path",
-            "/nowhere/n0.sock",
-            "--port",
-            "null",
-        ])
+        .args(["run", "--socket-path", "/nowhere/n0.sock", "--port", "null"])
         .spawn()
         .unwrap();
     assert_eq!(mistake.wait_exit().unwrap().code(), Some(4));
@@ -222,7 +248,7 @@ fn a_nic_goes_on_without_the_files_that_cannot_be_made_again() {
     let [socket, capture, eeprom] = ["n0.sock", "n0.pcapng", "n0.nvm"].map(|n| dir.path().join(n));
     let launch = Launch::new().unwrap();
     let launch = launch.env("HYPERNIC_TEST_LIFE_MS", "0");
-    let launch = launch.args(["run", "--keeper", "--port", "null"]);
+    let launch = launch.args(["run", "--port", "null"]);
     let launch = launch.arg("--socket-path").arg(&socket);
     let launch = launch.arg("--capture").arg(&capture);
     let mut daemon = launch.arg("--eeprom").arg(&eeprom).start().unwrap();

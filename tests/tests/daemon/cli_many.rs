@@ -37,7 +37,16 @@ fn threads(pid: u32) -> Vec<String> {
 
 /// Anonymous memory in KiB, descriptors, threads.
 fn holdings(pid: u32) -> (u64, u64, Vec<String>) {
-    (status(pid, "RssAnon"), descriptors(pid), threads(pid))
+    let mut names = threads(pid);
+    // One that has just begun has the name of who began it.
+    loop {
+        std::thread::sleep(Duration::from_millis(5));
+        let now = threads(pid);
+        if now == names {
+            return (status(pid, "RssAnon"), descriptors(pid), names);
+        }
+        names = now;
+    }
 }
 
 fn idle(nics: u64) {
@@ -54,11 +63,11 @@ fn idle(nics: u64) {
         Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap()
     };
     let mut one = serve(1);
-    let alone = holdings(one.id());
+    let alone = holdings(one.server());
     assert!(one.stop().unwrap().success());
 
     let mut daemon = serve(nics);
-    let pid = daemon.id();
+    let pid = daemon.server();
     let (memory, fds, threads) = holdings(pid);
     println!("{nics} NICs: {memory} KiB, {fds} descriptors, {threads:?}; one: {alone:?}");
     assert_eq!(threads, alone.2, "a NIC has no thread of its own");
@@ -115,7 +124,7 @@ fn what_a_process_holds_says_nothing_of_how_many_workers_it_has() {
              [[nic]]\nname = \"n\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n"
         );
         let mut daemon = Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap();
-        let held = Holdings::at_rest(daemon.id());
+        let held = Holdings::at_rest(daemon.server());
         assert!(daemon.stop().unwrap().success());
         (held.fds, held.threads)
     };

@@ -167,7 +167,7 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
     let (mut a, b) = (nic(&dir.path().join("a")), nic(&dir.path().join("b")));
     assert!(reaches_the_host(&mut a, LONG));
     let maps = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
-    let worker = daemon.id();
+    let worker = daemon.server();
     // The guests' memory is where it is looked for.
     assert!(maps(worker).contains("memfd:"), "{}", maps(worker));
     assert!(
@@ -214,11 +214,15 @@ fn a_user_network_is_a_process_that_shares_nothing_with_guests() {
         status(networks[0], "Seccomp_filters:").as_deref(),
         Some("2")
     );
-    // They end with the daemon, however that ends.
+    // They end with the process that serves, however that ends.
+    let lines = daemon.log_position();
     kill(worker);
     wait_for_the_end_of(&[keeper, launcher, networks[0]]);
+    daemon
+        .wait_log_after(lines, "serving")
+        .expect("the next worker");
     drop((a, b));
-    let _ = daemon.wait_exit();
+    assert!(daemon.stop().expect("it ends").success());
 }
 
 /// Whatever happens, the others stop.
@@ -258,7 +262,7 @@ fn a_user_network_that_dies_comes_again_and_others_notice_nothing() {
     let mut daemon = two(dir.path(), "", "user").start().expect("it serves");
     let (mut a, b) = (nic(&dir.path().join("a")), nic(&dir.path().join("b")));
     assert!(reaches_the_host(&mut a, LONG));
-    let (launcher, first) = processes(daemon.id());
+    let (launcher, first) = processes(daemon.server());
     let stop = AtomicBool::new(false);
     let count = std::thread::scope(|scope| {
         let stops = Stops(&stop);
@@ -272,7 +276,7 @@ fn a_user_network_that_dies_comes_again_and_others_notice_nothing() {
                 .expect("it is told");
             assert!(line.contains("a/user"), "{line}");
             assert!(reaches_the_host(&mut a, LONG), "life {life}");
-            let (same, now) = processes(daemon.id());
+            let (same, now) = processes(daemon.server());
             assert!(
                 same == launcher && now.len() == 1 && now != before,
                 "{now:?}"
@@ -306,15 +310,15 @@ fn what_starts_user_networks_is_started_again_when_it_dies() {
     std::thread::scope(|scope| {
         let stops = Stops(&stop);
         let others = scope.spawn(|| to_and_fro(b, &stop));
-        let keeper = keeper(daemon.id());
+        let keeper = keeper(daemon.server());
         for life in 1..=3 {
-            let (launcher, networks) = processes(daemon.id());
+            let (launcher, networks) = processes(daemon.server());
             kill(launcher);
             wait_for_the_end_of(&[&[launcher][..], &networks].concat());
             assert!(reaches_the_host(&mut a, LONG), "life {life}");
-            let (next, now) = processes(daemon.id());
+            let (next, now) = processes(daemon.server());
             assert!(next != launcher && now.len() == 1 && now != networks);
-            assert_eq!(keeper, self::keeper(daemon.id()));
+            assert_eq!(keeper, self::keeper(daemon.server()));
         }
         drop(stops);
         assert!(others.join().expect("nothing is lost") > 0);
@@ -330,8 +334,8 @@ fn without_what_starts_networks_one_that_dies_says_so_and_the_daemon_goes_on() {
     let dir = scratch().expect("a folder");
     let mut daemon = two(dir.path(), "", "user").start().expect("it serves");
     let b = nic(&dir.path().join("b"));
-    let (launcher, networks) = processes(daemon.id());
-    kill(keeper(daemon.id()));
+    let (launcher, networks) = processes(daemon.server());
+    kill(keeper(daemon.server()));
     // They had nobody left who would end them.
     wait_for_the_end_of(&[&[launcher][..], &networks].concat());
     daemon

@@ -39,7 +39,7 @@ fn a_watchdog_gets_signs_of_life_from_the_process_that_serves_and_from_no_other(
         let dir = scratch().unwrap();
         let path = dir.path().join("notify");
         let manager = Manager::new(&path);
-        let more: &[&str] = if keeper { &["--keeper"] } else { &[] };
+        let more: &[&str] = if keeper { &[] } else { &["--no-keeper"] };
         let mut lab = Lab::with(LAN, |launch| {
             let launch = launch.args(more).env("WATCHDOG_USEC", "400000");
             launch.env("NOTIFY_SOCKET", &path.display().to_string())
@@ -97,7 +97,11 @@ fn activated(dir: &Path, socket: &UnixListener, name: &str, more: &[&str]) -> Da
 
 #[test]
 fn the_control_socket_is_one_that_a_service_manager_hands_over() {
-    for more in [&[][..], &["--keeper"], &["--sandbox", "strict"]] {
+    for more in [
+        &["--no-keeper"][..],
+        &["--keeper"],
+        &["--sandbox", "strict"],
+    ] {
         let dir = scratch().unwrap();
         let path = dir.path().join("control.sock");
         let socket = UnixListener::bind(&path).unwrap();

@@ -110,7 +110,11 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn listening_sockets_outlive_the_keeper_in_a_service_managers_store() {
-    for more in [&[][..], &["--keeper"], &["--keeper", "--sandbox", "strict"]] {
+    for more in [
+        &["--no-keeper"][..],
+        &["--keeper"],
+        &["--keeper", "--sandbox", "strict"],
+    ] {
         let dir = scratch().unwrap();
         let at = |name: &str| dir.path().join(name);
         let mut manager = Manager::new(dir.path());

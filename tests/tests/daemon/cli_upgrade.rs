@@ -17,10 +17,10 @@ use vfio_user::{Client, ClientOptions};
 use crate::cli_crash::Lives;
 use crate::{cli_crash_igb, cli_crash_rtl, cli_crash_virtio, waiting};
 
-/// One with a keeper and two NICs on a switch.
+/// One with two NICs on a switch.
 fn lan(binary: &Path, sockets: &[PathBuf], words: &[&str]) -> Daemon {
     let mut launch = Launch::of(binary)
-        .args(["run", "--keeper", "--port", "switch:lan"])
+        .args(["run", "--port", "switch:lan"])
         .args(words);
     for socket in sockets {
         launch = launch.arg("--socket-path").arg(socket);
@@ -166,6 +166,11 @@ fn the_program_that_is_on_disk_by_then_goes_on() {
     upgrade(&mut daemon);
     assert_eq!((daemon.id(), exe(pid)), (pid, program.clone()));
     client.region_read(0, 8, &mut [0; 4]).unwrap();
+    // An older program that makes no keeper unasked is asked, once.
+    upgrade(&mut daemon);
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    let words = words.split(|byte| *byte == 0);
+    assert_eq!(words.filter(|word| word == b"--keeper").count(), 1);
     // It cannot be started: the old one goes on.
     std::fs::remove_file(&program).unwrap();
     upgrade(&mut daemon);
@@ -229,11 +234,25 @@ fn long_another_build_and_this_one_take_over_from_each_other() {
         return;
     };
     let (before, now) = (PathBuf::from(before), binary().unwrap());
-    for programs in [[before.clone(), now.clone()], [now, before]] {
+    for programs in [[before.clone(), now.clone()], [now.clone(), before.clone()]] {
         let lives = || Lives::exchanged(programs.clone(), 4);
         e1000s(&lives());
         every_other_model(lives);
     }
+    // One that makes a keeper unasked, and one that does not.
+    let dir = scratch().unwrap();
+    let sockets = two(&dir);
+    let program = dir.path().join("hypernic");
+    copy_program(&now, &program).unwrap();
+    let mut daemon = lan(&program, &sockets, &[]);
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    for next in [before, now] {
+        std::fs::remove_file(&program).unwrap();
+        copy_program(&next, &program).unwrap();
+        upgrade(&mut daemon);
+        client.region_read(0, 8, &mut [0; 4]).unwrap();
+    }
+    assert!(daemon.stop().unwrap().success());
 }
 
 /// What was added while it ran is there afterwards, with its guest; what was removed is not; the file has nothing to do with it.
@@ -485,11 +504,13 @@ fn a_connection_that_was_inherited_and_cannot_go_on_ends() {
 fn without_a_keeper_the_signal_says_why_nothing_happens() {
     let dir = scratch().unwrap();
     let socket = dir.path().join("n0");
-    let launch = Launch::new().unwrap().args(["run", "--port", "null"]);
-    let mut daemon = launch.arg("--socket-path").arg(&socket).start().unwrap();
+    let words = ["run", "--no-keeper", "--port", "null", "--socket-path"];
+    let launch = Launch::new().unwrap().args(words).arg(&socket);
+    let mut daemon = launch.start().unwrap();
+    let mut client = Client::connect(&socket).unwrap();
     daemon.signal(Signal::USR2).unwrap();
-    daemon.wait_log("--keeper").unwrap();
-    assert!(daemon.is_alive());
+    daemon.wait_log("without --no-keeper").unwrap();
+    client.info().unwrap();
 }
 
 /// For docs/survival.md: how long a VMM waits whose guest reads a register all the time, with so many NICs that VMMs have.

@@ -228,7 +228,7 @@ for_a_while() {
 /// A daemon as the pages suppose it.
 const DAEMON: &str = r#"
 ip tuntap add dev vm0 mode tap
-hypernic serve $KEEPER host.toml & daemon=$!
+hypernic serve host.toml & daemon=$!
 until_there /run/hypernic/control.sock
 until hypernic list >/dev/null 2>&1; do sleep 0.05; done
 "#;
@@ -277,11 +277,6 @@ fn run(page: &str, line: usize, block: &str) -> Result<usize, String> {
         bin.display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let keeper = if block.contains("hypernic upgrade") {
-        "--keeper"
-    } else {
-        ""
-    };
     let mut unshare = Command::new("timeout");
     unshare.args(["-k", "5", "180", "unshare"]);
     if !rustix::process::geteuid().is_root() {
@@ -303,7 +298,6 @@ fn run(page: &str, line: usize, block: &str) -> Result<usize, String> {
         .env("PATH", path)
         .env("BIN", &bin)
         .env("USER", "root")
-        .env("KEEPER", keeper)
         .output()
         .map_err(|error| format!("unshare: {error}"))?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

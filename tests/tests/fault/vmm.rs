@@ -202,7 +202,7 @@ fn daemon_killed_and_guest_and_qemu_live_on() {
 
 fn kill_the_daemon() {
     let lab = lab(1);
-    let mut daemon = lab.run("n0", "user").unwrap();
+    let mut daemon = lab.run_alone("e1000", "n0", "user").unwrap();
     let guest = lab.guest("n0").unwrap();
     let link = guests::bring_up(&guest, &mac("n0")).unwrap();
     guests::ping_all(&guest, GATEWAY, 5).unwrap();

@@ -203,7 +203,7 @@ fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
     };
     let wired = Wired::of(GuestConfig::new("neighbour"), wiring).unwrap_or_else(|e| panic!("{e}"));
     wired.exchange(1500).unwrap();
-    let before = Holdings::at_rest(wired.daemon.id());
+    let before = Holdings::at_rest(wired.daemon.server());
     let theirs = wired::mac_bytes(&mac("vf1"));
     for round in 1..=ROUNDS {
         let config = GuestConfig::new("victim").nic(wired.lab.nic("vf1"));
@@ -266,7 +266,7 @@ fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
         let exchanges = exchanges.unwrap_or_else(|e| panic!("round {round}: {e}"));
         println!("round {round}: {exchanges} exchanges beside it");
         before
-            .wait_back(wired.daemon.id())
+            .wait_back(wired.daemon.server())
             .unwrap_or_else(|now| panic!("held {before:?}, now {now:?}"));
         wired.exchange(1500).unwrap();
     }

@@ -79,7 +79,7 @@ fn qemu_aborts_when_a_vf_is_unplugged() {
 fn qemu_aborts_when_the_daemon_is_killed_under_traffic() {
     let lab = lab();
     for _ in 0..TIMES {
-        let mut daemon = lab.run_of("e1000", "n0", "user").unwrap();
+        let mut daemon = lab.run_alone("e1000", "n0", "user").unwrap();
         let guest = guest(&lab, "e1000", lab.nic("n0"));
         guests::bring_up(&guest, &mac("n0")).unwrap();
         guest
@@ -99,7 +99,7 @@ fn qemu_aborts_when_the_daemon_is_killed_under_traffic() {
 
 /// A daemon that does not run for a while, and its guest afterwards.
 fn after_a_standstill(lab: &Lab, nic: Nic) -> (Daemon, Guest) {
-    let daemon = lab.run_of("e1000", "n0", "user").unwrap();
+    let daemon = lab.run_alone("e1000", "n0", "user").unwrap();
     let guest = guest(lab, "e1000", nic);
     guests::bring_up(&guest, &mac("n0")).unwrap();
     guest

@@ -270,7 +270,7 @@ const LASTING: [(&str, &str, bool); 2] = [("n0", "virtio-net", true), ("n1", "vi
 #[test]
 fn a_guest_goes_on_after_its_daemon_was_killed_and_no_packet_comes_twice() {
     let lab = lab(1);
-    let toml = switch(&lab, &LASTING);
+    let toml = format!("keeper = false\n{}", switch(&lab, &LASTING));
     let mut daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
     let twice = goes_on_over(&lab, &mut daemon, 3, |daemon| {
         daemon.kill();

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::lan::Lan;
 use crate::error::{Error, Result};
+use crate::fabric::alone;
 
 /// The limit of things that take a moment.
 pub const MOMENT: Duration = Duration::from_secs(60);
@@ -106,7 +107,7 @@ pub fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Dae
         ));
     }
     let file = dir.join(format!("{}.toml", lan.number()));
-    std::fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+    std::fs::write(&file, alone(&text)).map_err(Error::io("write a configuration"))?;
     let mut command = netns.command(hypernic);
     command.args(["--log-format", "json", "serve"]).arg(file);
     let log = dir.join(format!("{}.log", lan.number()));
