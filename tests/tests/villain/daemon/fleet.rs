@@ -176,8 +176,6 @@ impl Fleet {
         if chip {
             toml += &chip::config(dir.path());
         }
-        // With a keeper more is done for each message and region.
-        toml.insert_str(0, "keeper = true\n");
         let daemon = Daemon::serve(&dir.path().join("fleet.toml"), &toml).expect("it serves");
         let config = Config {
             tx_buffer: 16384,
