@@ -93,7 +93,7 @@ fn listen_within(path: &Path) -> Result<Listener, ListenError> {
     };
     // VMMs that come while no worker runs wait in the backlog for the next one.
     let name = whole.as_os_str().as_encoded_bytes();
-    let left = page.take(name);
+    let left = page.go_on(name);
     let resumed = left.and_then(|(fd, [dev, ino])| {
         let there = std::fs::symlink_metadata(path).ok()?;
         // Somebody may have removed the path meanwhile, or put something else in its place.
@@ -102,10 +102,12 @@ fn listen_within(path: &Path) -> Result<Listener, ListenError> {
     });
     let listener = match resumed {
         Some(listener) => listener,
-        None => stored_or_bound(path)?,
+        None => stored_or_bound(path).inspect_err(|_| page.forget(name))?,
     };
     if let (Some(fd), Some((dev, ino))) = (listener.as_fd(), listener.key()) {
         page.keep(name, fd, [dev, ino]);
+    } else {
+        page.forget(name);
     }
     Ok(listener)
 }

@@ -32,15 +32,23 @@ impl KeptRing {
         let page = keeper::current()?;
         let mut bytes = [0; 2];
         let mut part = |part| {
-            let (fd, notes) = page.take(&name_of(&self.0, part))?;
+            let (fd, notes) = page.go_on(&name_of(&self.0, part))?;
             bytes = notes.map(|note| u32::try_from(note).unwrap_or(0));
             Some(fd)
         };
         // All of them are taken, so that what is not whole is closed.
         let fds: Vec<Option<OwnedFd>> = (0..PARTS).map(&mut part).collect();
         let fds: Option<Vec<OwnedFd>> = fds.into_iter().collect();
-        let fds = fds?.try_into().ok()?;
-        Some(Parts { fds, bytes })
+        let parts = fds.and_then(|fds| {
+            Some(Parts {
+                fds: fds.try_into().ok()?,
+                bytes,
+            })
+        });
+        if parts.is_none() {
+            self.over();
+        }
+        parts
     }
 }
 

@@ -74,7 +74,7 @@ impl KeptStream {
 
     /// What the worker before has left of it.
     pub fn take(&self) -> Parts {
-        let take = |part| keeper::current()?.take(&self.key(part));
+        let take = |part| keeper::current()?.go_on(&self.key(part));
         let file = |part| take(part).map(|(fd, _): (OwnedFd, _)| fd);
         // Somebody may have removed the path meanwhile, or put something else in its place.
         let listener = take("listener").filter(|(_, notes)| self.place() == Some(notes[1]));

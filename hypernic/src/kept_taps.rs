@@ -29,10 +29,14 @@ pub(crate) fn open(name: &str, queues: Option<usize>) -> Result<Port, TapError> 
 fn left(name: &str, queues: usize) -> Option<Vec<OwnedFd>> {
     let page = keeper::current()?;
     let fds: Option<Vec<_>> = (0..queues)
-        .map(|queue| page.take(&key(name, queue)).map(|(fd, _)| fd))
+        .map(|queue| page.go_on(&key(name, queue)).map(|(fd, _)| fd))
         .collect();
     let same = |fd: &OwnedFd| port_tap::interface(fd).is_some_and(|now| now == name);
-    fds.filter(|fds| fds.iter().all(same))
+    let fds = fds.filter(|fds| fds.iter().all(same));
+    if fds.is_none() {
+        forget(name, queues);
+    }
+    fds
 }
 
 /// It is closed for good.

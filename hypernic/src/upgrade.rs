@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -15,8 +17,16 @@ use crate::learned;
 use crate::left::AllLeft;
 use crate::limits;
 
-/// Where this program was when it started; another may be there later.
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+/// Where this program was when it started, and which file it is; another may be there later.
+static PROGRAM: OnceLock<(PathBuf, Option<FileId>)> = OnceLock::new();
+
+/// A file's device and inode.
+type FileId = (u64, u64);
+
+fn id_of(path: &Path) -> Option<FileId> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
 
 /// The program that goes on, if that is one of another name.
 static NEXT: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -24,13 +34,24 @@ static NEXT: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// To be called when the program starts.
 pub fn remember_program() {
     if let Ok(program) = std::env::current_exe() {
-        let _ = PROGRAM.set(program);
+        let _ = PROGRAM.set((program, id_of("/proc/self/exe".as_ref())));
     }
 }
 
 /// The program that goes on after the next upgrade: as it is on disk then.
 pub fn program() -> Option<PathBuf> {
-    NEXT.lock().clone().or_else(|| PROGRAM.get().cloned())
+    let own = || PROGRAM.get().map(|(path, _)| path.clone());
+    NEXT.lock().clone().or_else(own)
+}
+
+/// Whether another file has taken this program's place on disk, which [`program`] would become. Without a keeper it becomes none.
+/// `None`: the system does not say.
+pub fn is_replaced() -> Option<bool> {
+    if keeper::current().is_none() {
+        return Some(false);
+    }
+    let (path, own) = PROGRAM.get()?;
+    Some(id_of(path)? != (*own)?)
 }
 
 /// Whether a program may go on: the one that runs, as it is on disk now, or one that this daemon cannot have written. Who has taken a
@@ -39,7 +60,7 @@ pub fn program() -> Option<PathBuf> {
 /// # Errors
 /// Why not, and what to do about it.
 pub fn may_become(program: &Path) -> Result<(), String> {
-    if PROGRAM.get().is_some_and(|own| own == program) {
+    if PROGRAM.get().is_some_and(|(own, _)| own == program) {
         return Ok(());
     }
     // What is not there is not run.
@@ -140,12 +161,12 @@ pub fn note(host: &Host) {
 /// The text that the worker before has noted.
 fn noted() -> Option<String> {
     let page = keeper::current()?;
-    let (file, notes) = page.take(RUNS)?;
+    let (file, _) = page.go_on(RUNS)?;
     let mut file = File::from(file);
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    // For the next one, if nothing changes.
-    page.leave(RUNS, file.into(), notes);
+    // It stays open for the next one, if nothing changes.
+    let _ = file.into_raw_fd();
     read.is_ok().then_some(text)
 }
 

@@ -508,6 +508,9 @@ records! {
         generation: u64,
         /// Seconds until a configuration on trial is taken back.
         rollback_in: Option<u64>,
+        /// Another program has taken the place on disk of the one that runs: `hypernic upgrade` makes the daemon that one. Never
+        /// without a keeper.
+        replaced: Option<bool>,
     }
 }
 

@@ -97,6 +97,10 @@ impl Deaths {
         match end {
             End::Exit(code) if stopping || code == 0 => return Next::Leave(code),
             End::Exit(code) if code != PANICKED && !is_unready => return Next::Leave(code),
+            // It was asked before it listened to signals.
+            End::Signal(libc::SIGTERM | libc::SIGINT) if stopping && served.is_none() => {
+                return Next::Leave(0);
+            }
             _ if stopping => return Next::Leave(1),
             _ => {}
         }
@@ -199,6 +203,13 @@ mod tests {
             deaths.next(End::Signal(9), LONG, true, false),
             Next::Leave(1)
         );
+        // It did not listen to signals yet, and ended as it was asked to.
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let end = End::Signal(signal);
+            assert_eq!(deaths.next(end, None, true, false), Next::Leave(0));
+            assert_eq!(deaths.next(end, LONG, true, false), Next::Leave(1));
+            assert_eq!(deaths.next(end, None, false, false), Next::Again);
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod cells;
 mod deaths;
 pub mod exact;
 mod handover;
+mod kept;
 mod lines;
 #[cfg(test)]
 mod model_tests;

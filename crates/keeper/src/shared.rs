@@ -5,37 +5,26 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::handover::across::{Kept, Left};
+use crate::handover::across::Left;
 use crate::handover::{self, Handover, Head};
+use crate::kept::Table;
 use crate::nics::{Nics, key};
 use crate::sys::{self, Shareable};
 use crate::turns::{self, NicId};
 
 /// Threads that are watched; more are not.
 pub(crate) const THREADS: usize = 192;
-/// Descriptors that can be left to the next worker.
-const KEPT: usize = 8192;
 
 /// A thread of the worker without a word.
 const NOBODYS: u32 = u32::MAX;
 
 /// Places of threads that are no workers' and give frames to NICs, such as those of ports: so many from there on.
 const OTHERS: std::ops::Range<usize> = 128..THREADS;
-
-/// A descriptor that outlives its worker.
-struct KeptRecord {
-    /// The hash of what it is; 0: the place is free.
-    key: AtomicU64,
-    fd: AtomicU32,
-    /// Device and inode of the file, by which a number that has become another's is noticed.
-    file: [AtomicU64; 2],
-    notes: [AtomicU64; 2],
-}
 
 /// What keeper and worker share.
 pub struct Shared {
@@ -56,7 +45,7 @@ pub struct Shared {
     /// The kernel's numbers of them.
     tids: [AtomicU32; THREADS],
     nics: Nics,
-    kept: [KeptRecord; KEPT],
+    kept: Table,
     /// The descriptor of the file that a worker has left which ended by itself, plus 1; 0: there is none.
     handover: AtomicU32,
     /// How often workers have named other cells.
@@ -305,64 +294,52 @@ impl Shared {
     ///
     /// False if there is no place left; it is closed then as any other.
     pub fn keep(&self, name: &[u8], fd: BorrowedFd<'_>, notes: [u64; 2]) -> bool {
-        self.keep_number(name, fd.as_raw_fd(), notes)
+        self.kept.keep_number(name, fd.as_raw_fd(), notes)
     }
 
     /// The same of a descriptor by its number, for a caller who has another thread do it. It stays open meanwhile.
     pub fn keep_number(&self, name: &[u8], fd: RawFd, notes: [u64; 2]) -> bool {
-        let key = key(name);
-        let Ok(number) = u32::try_from(fd) else {
-            return false;
-        };
-        self.forget(name);
-        let free = self
-            .kept
-            .iter()
-            .find(|record| record.key.load(Ordering::Relaxed) == 0);
-        let Some(record) = free else { return false };
-        let Some(file) = sys::identity(fd) else {
-            return false;
-        };
-        record.put(number, file, notes);
-        // Last: a worker that dies before has left nothing.
-        record.key.store(key, Ordering::Release);
-        true
+        self.kept.keep_number(name, fd, notes)
     }
 
     /// Leaves a file to the next worker in the place of the one of that name. If there is no place left it is closed.
     pub fn leave(&self, name: &[u8], file: OwnedFd, notes: [u64; 2]) {
-        drop(self.take(name));
-        if self.keep(name, file.as_fd(), notes) {
-            // The page has it from now on.
-            let _ = file.into_raw_fd();
-        }
+        self.kept.leave(name, file, notes);
     }
 
     /// What is kept with such a first note: keys and numbers.
     pub(crate) fn noted(&self, note: u64) -> impl Iterator<Item = (u64, RawFd)> {
-        let is = move |record: &&KeptRecord| record.notes[0].load(Ordering::Relaxed) == note;
-        self.kept.iter().filter(is).filter_map(|record| {
-            let key = record.key.load(Ordering::Acquire);
-            Some((key, record.number().filter(|_| key != 0)?))
-        })
+        self.kept.noted(note)
     }
 
     /// Closes what is kept with such a first note, but for what is kept by one of these names: nobody goes on with it.
     pub fn close_others(&self, note: u64, names: &[Vec<u8>]) {
-        let keys: HashSet<u64> = names.iter().map(|name| key(name)).collect();
-        // One file may have several names.
-        let mut numbers = HashSet::new();
-        for record in &self.kept {
-            let is = record.key.load(Ordering::Acquire);
-            let noted = record.notes[0].load(Ordering::Relaxed) == note;
-            if is != 0 && noted && !keys.contains(&is) {
-                numbers.extend(record.number());
-                record.key.store(0, Ordering::Release);
-            }
-        }
-        numbers.into_iter().for_each(|number| {
-            drop(sys::take_over(number));
-        });
+        self.kept.close_others(note, names);
+    }
+
+    /// Whether a descriptor is left to the next worker by this name.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.kept.has(name)
+    }
+
+    /// A descriptor is about to be closed.
+    pub fn forget(&self, name: &[u8]) {
+        self.kept.forget_key(key(name));
+    }
+
+    pub(crate) fn forget_key(&self, key: u64) {
+        self.kept.forget_key(key);
+    }
+
+    /// Takes over what a worker before this one has left, and leaves it to nobody.
+    pub fn take(&self, name: &[u8]) -> Option<(OwnedFd, [u64; 2])> {
+        self.kept.take(name)
+    }
+
+    /// Takes over what a worker before this one has left. Unless it is forgotten, it is left to the next one too, which may come at
+    /// any instruction from here on.
+    pub fn go_on(&self, name: &[u8]) -> Option<(OwnedFd, [u64; 2])> {
+        self.kept.go_on(name)
     }
 
     /// Other cells are named than before.
@@ -373,40 +350,6 @@ impl Shared {
     /// How often that was.
     pub(crate) fn cells_named(&self) -> u32 {
         self.cells.load(Ordering::Acquire)
-    }
-
-    fn find(&self, name: &[u8]) -> Option<&KeptRecord> {
-        let key = key(name);
-        let is = |record: &&KeptRecord| record.key.load(Ordering::Acquire) == key;
-        self.kept.iter().find(is)
-    }
-
-    /// Whether a descriptor is left to the next worker by this name.
-    pub fn has(&self, name: &[u8]) -> bool {
-        self.find(name).is_some()
-    }
-
-    /// A descriptor is about to be closed.
-    pub fn forget(&self, name: &[u8]) {
-        if let Some(record) = self.find(name) {
-            record.key.store(0, Ordering::Release);
-        }
-    }
-
-    pub(crate) fn forget_key(&self, key: u64) {
-        let is = |record: &&KeptRecord| record.key.load(Ordering::Acquire) == key;
-        if let Some(record) = self.kept.iter().find(is) {
-            record.key.store(0, Ordering::Release);
-        }
-    }
-
-    /// Takes over what a worker before this one has left. It is to be kept again.
-    pub fn take(&self, name: &[u8]) -> Option<(OwnedFd, [u64; 2])> {
-        let record = self.find(name)?;
-        let number = record.number();
-        let notes = std::array::from_fn(|at| record.notes[at].load(Ordering::Relaxed));
-        record.key.store(0, Ordering::Release);
-        sys::take_over(number?).map(|fd| (fd, notes))
     }
 
     /// Leaves everything to the next worker, which is started when this one has ended, or to another program if one is named. From
@@ -449,7 +392,7 @@ impl Shared {
     /// All descriptors that the next worker finds open: those with names, and those of what a worker has left that ended by itself.
     pub(crate) fn left_open(&self) -> HashSet<RawFd> {
         let head = self.handover_head().unwrap_or_default();
-        let named = self.kept();
+        let named = self.kept.numbers();
         named
             .chain(head.descriptors)
             .chain(self.handover_file())
@@ -458,16 +401,10 @@ impl Shared {
 
     /// All that the next program needs to know.
     pub(crate) fn left(&self) -> Left {
-        let used = self.kept.iter().filter_map(|record| {
-            let key = record.key.load(Ordering::Acquire);
-            let fd = record.number().filter(|_| key != 0)?;
-            let notes = std::array::from_fn(|at| record.notes[at].load(Ordering::Relaxed));
-            Some(Kept { key, fd, notes })
-        });
         Left {
             life: self.life(),
             handover: self.handover_file(),
-            kept: used.collect(),
+            kept: self.kept.all(),
             cells: Vec::new(),
         }
     }
@@ -475,43 +412,11 @@ impl Shared {
     /// Goes on with what another program's keeper has left.
     pub(crate) fn begin_with(&self, left: &Left) {
         self.life.store(left.life, Ordering::Relaxed);
-        for (record, kept) in self.kept.iter().zip(&left.kept) {
-            let Some(file) = sys::identity(kept.fd) else {
-                continue;
-            };
-            record.put(kept.fd.cast_unsigned(), file, kept.notes);
-            record.key.store(kept.key, Ordering::Release);
-        }
+        self.kept.begin_with(&left.kept);
         if let Some(number) = left.handover {
             self.handover
                 .store(number.cast_unsigned().wrapping_add(1), Ordering::Release);
         }
-    }
-
-    /// The numbers of all that is left to the next worker.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = RawFd> {
-        let used = |record: &&KeptRecord| record.key.load(Ordering::Acquire) != 0;
-        self.kept.iter().filter(used).filter_map(KeptRecord::number)
-    }
-}
-
-impl KeptRecord {
-    fn put(&self, number: u32, file: [u64; 2], notes: [u64; 2]) {
-        for (place, word) in self.file.iter().zip(file) {
-            place.store(word, Ordering::Relaxed);
-        }
-        for (place, note) in self.notes.iter().zip(notes) {
-            place.store(note, Ordering::Relaxed);
-        }
-        self.fd.store(number, Ordering::Relaxed);
-    }
-
-    /// Its number, if that is still the file that was left.
-    fn number(&self) -> Option<RawFd> {
-        let number = RawFd::try_from(self.fd.load(Ordering::Relaxed)).ok()?;
-        let [dev, ino] = &self.file;
-        let file = [dev, ino].map(|word| word.load(Ordering::Relaxed));
-        (sys::identity(number) == Some(file)).then_some(number)
     }
 }
 
@@ -519,7 +424,6 @@ impl KeptRecord {
 mod tests {
     use super::*;
     use crate::turns::{in_turn, served, turn};
-
     #[test]
     fn of_a_death_whose_thread_is_known_only_that_thread_is_suspected() {
         let page = Shared::new().expect("a page");
@@ -548,36 +452,6 @@ mod tests {
         begin();
         page.note_fault(None);
         assert!(suspects().is_empty(), "no NIC's thread");
-    }
-
-    #[test]
-    fn what_nobody_goes_on_with_is_closed_and_the_rest_stays() {
-        let page = Shared::new().expect("a page");
-        let pipe = || rustix::pipe::pipe().expect("a pipe");
-        let [(left, left_end), (stays, stays_end), (other, other_end)] = [pipe(), pipe(), pipe()];
-        for (name, fd, note) in [
-            (&b"left"[..], &left_end, 7),
-            (b"left too", &left_end, 7),
-            (b"stays", &stays_end, 7),
-            (b"another's", &other_end, 8),
-        ] {
-            assert!(page.keep(name, fd.as_fd(), [note, 0]));
-        }
-        for end in [left_end, stays_end, other_end] {
-            // The page has them.
-            let _ = end.into_raw_fd();
-        }
-        page.close_others(7, &[b"stays".to_vec()]);
-        let has = [&b"left"[..], b"left too", b"stays", b"another's"].map(|name| page.has(name));
-        assert_eq!(has, [false, false, true, true]);
-        for (reads, open) in [(left, false), (stays, true), (other, true)] {
-            rustix::io::ioctl_fionbio(&reads, true).expect("set");
-            let read = rustix::io::read(&reads, &mut [0; 1]);
-            assert_eq!(read.is_err(), open, "{read:?}");
-        }
-        page.close_others(7, &[]);
-        page.close_others(8, &[]);
-        assert_eq!(page.kept().count(), 0);
     }
 
     #[test]

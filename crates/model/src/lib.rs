@@ -249,6 +249,11 @@ pub trait Control: Send + Counted {
     fn moderate(&mut self, env: &Env, how: Moderation) {
         let _ = (env, how);
     }
+    /// It is about to be saved for one that goes on in its place while this process lives: what the guest is to see once it is
+    /// saved is shown now.
+    fn finish(&mut self, env: &Env) {
+        let _ = env;
+    }
     /// The whole NIC, all three parts, as it is between two batches. A caller that moves the NIC
     /// elsewhere stops driving this one first: what it did afterwards would be done twice.
     ///

@@ -32,13 +32,16 @@ pub struct UpgradeCommand {
     /// Only say whether this program could go on in the place of the daemon's.
     #[arg(long, conflicts_with = "program")]
     check: bool,
+    /// Only if the daemon runs another program than is on disk now, as after an upgrade of the package.
+    #[arg(long, conflicts_with_all = ["program", "check"])]
+    if_replaced: bool,
 }
 
 /// What is printed.
 #[derive(Debug, serde::Serialize)]
 struct Done {
-    /// The program.
-    program: String,
+    /// The program; none if the daemon was to go on only with another one.
+    program: Option<String>,
     /// Its version.
     version: String,
     /// The version that ran before.
@@ -47,6 +50,18 @@ struct Done {
     nics: u64,
     /// Milliseconds until the next process served.
     milliseconds: u64,
+}
+
+impl Done {
+    fn text(&self) -> String {
+        match &self.program {
+            None => format!("{} is the program on disk and runs already\n", self.version),
+            Some(program) => format!(
+                "{} to {} ({program}): {} NICs go on, after {} ms\n",
+                self.from, self.version, self.nics, self.milliseconds
+            ),
+        }
+    }
 }
 
 impl UpgradeCommand {
@@ -64,6 +79,16 @@ impl UpgradeCommand {
             ));
         }
         let before = with(client.call(&StatusGet {}))?;
+        if self.if_replaced && before.replaced == Some(false) {
+            let done = Done {
+                program: None,
+                version: before.version.clone(),
+                from: before.version,
+                nics: before.connected,
+                milliseconds: 0,
+            };
+            return Ok(self.printed.show(format, &done, Done::text));
+        }
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let program = self.program.map(absolute);
         let program = program.map(|path| path.to_string_lossy().into_owned());
@@ -97,18 +122,13 @@ impl UpgradeCommand {
             }
         };
         let done = Done {
-            program: told.program,
+            program: Some(told.program),
             version: status.version,
             from: before.version,
             nics: status.connected,
             milliseconds: begun.elapsed().as_millis() as u64,
         };
-        Ok(self.printed.show(format, &done, |done| {
-            format!(
-                "{} to {} ({}): {} NICs go on, after {} ms\n",
-                done.from, done.version, done.program, done.nics, done.milliseconds
-            )
-        }))
+        Ok(self.printed.show(format, &done, Done::text))
     }
 }
 

@@ -246,5 +246,6 @@ fn status(host: &Host, role: Role) -> Status {
             let left = trial.until.saturating_duration_since(Instant::now());
             left.as_secs()
         }),
+        replaced: crate::upgrade::is_replaced(),
     }
 }

@@ -71,8 +71,7 @@ impl Host {
         };
         for number in could_last(config) {
             let name = name_of(number);
-            if let Some((fd, notes)) = page.take(&name) {
-                page.keep(&name, fd.as_fd(), notes);
+            if let Some((fd, _)) = page.go_on(&name) {
                 self.handed.push(fd);
             }
         }

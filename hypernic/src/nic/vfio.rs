@@ -93,6 +93,11 @@ impl Board {
         }
     }
 
+    /// It stands still, and another goes on in its place.
+    pub(super) fn finish(&mut self) {
+        self.control.finish(&self.engine.env);
+    }
+
     /// The state of the model, as another process is to have it.
     fn saved(&self) -> Vec<u8> {
         snapshot::stamp(self.control.save(&self.engine.env), self.revision)
@@ -243,6 +248,8 @@ impl Door for VfioDoor {
 
     fn leave(&mut self) -> Option<Left> {
         self.server.let_go_of_lifeline();
+        // Before its interrupts are written down.
+        self.board.finish();
         let client = match self.server.hand_over() {
             Ok(client) => client,
             Err(HandoverError::NoClient) => return None,

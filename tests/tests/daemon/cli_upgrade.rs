@@ -325,6 +325,62 @@ fn what_runs_goes_on_whatever_the_file_says() {
     assert!(daemon.stop().unwrap().success());
 }
 
+/// As `systemctl reload` does it: nothing happens unless the package has another program by then.
+#[test]
+fn a_program_that_is_replaced_on_disk_goes_on_when_asked_to_and_else_nothing_happens() {
+    for (words, keeper) in [
+        ("", true),
+        ("sandbox = \"strict\"\n", true),
+        ("keeper = false\n", false),
+    ] {
+        let (dir, elsewhere) = (scratch().unwrap(), scratch().unwrap());
+        let at = |name: &str| dir.path().join(name);
+        let (control, socket) = (at("control.sock"), at("n0"));
+        let program = elsewhere.path().join("hypernic");
+        let replace = || {
+            let next = elsewhere.path().join("hypernic.new");
+            copy_program(&binary().unwrap(), &next).unwrap();
+            std::fs::rename(&next, &program).unwrap();
+        };
+        replace();
+        let toml = format!(
+            "{words}control = {control:?}\n[[nic]]\nname = \"n0\"\nsocket-path = {socket:?}\nport = \"null\"\n"
+        );
+        let file = at("host.toml");
+        std::fs::write(&file, toml).unwrap();
+        let launch = Launch::of(&program).arg("serve").arg(&file);
+        let mut daemon = launch.start().unwrap();
+        let mut client = Client::connect(&socket).unwrap();
+        let mut ask = || {
+            let launch = Launch::of(&program).args(["upgrade", "--if-replaced", "--control"]);
+            let mut asked = launch.arg(&control).spawn().unwrap();
+            assert!(asked.wait_exit().unwrap().success(), "{}", asked.log());
+            client.region_read(0, 8, &mut [0; 4]).unwrap();
+            let said = asked.printed();
+            serde_json::from_str::<serde_json::Value>(&said).unwrap()
+        };
+        let exe = |daemon: &Daemon| std::fs::read_link(format!("/proc/{}/exe", daemon.id()));
+        let first = daemon.worker();
+        let said = ask();
+        assert_eq!(said.get("program"), None, "{words}: {said}");
+        assert_eq!(daemon.worker(), first, "{words}");
+        replace();
+        let said = ask();
+        if keeper {
+            assert_eq!(said["program"], program.display().to_string(), "{words}");
+            assert_eq!(said["nics"], 1, "{words}");
+            assert_ne!(daemon.worker(), first, "{words}");
+            assert_eq!(exe(&daemon).unwrap(), program, "{words}");
+        }
+        // Without a keeper it takes a restart.
+        let second = daemon.worker();
+        let said = ask();
+        assert_eq!(said.get("program"), None, "{words}: {said}");
+        assert_eq!(daemon.worker(), second, "{words}");
+        assert!(daemon.stop().unwrap().success());
+    }
+}
+
 /// The program that is to go on says first whether it can; then the command says what has happened.
 #[test]
 fn the_command_asks_the_next_program_first() {

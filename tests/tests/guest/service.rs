@@ -31,6 +31,7 @@ ended() { echo "ENDED-BADLY in: $*"; systemctl status hypernic.service --no-page
 until_true() { local n=0; until "$@" >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 600 ] || ended "$@"; sleep 0.2; done; }
 show() { systemctl show hypernic.service --value -p "$1"; }
 worker() { cat /proc/$(show MainPID)/task/$(show MainPID)/children; }
+inode() { awk -v path="/run/hypernic/$1.sock" '$NF == path && $4 == "00010000" { print $(NF - 1) }' /proc/net/unix; }
 listed() { hypernic nic list | grep -q "$1"; }
 
 step enabled
@@ -79,6 +80,27 @@ until_true page "$(cat /etc/hypernic/web.key)" '"more"'
 page 0123456789abcdef '^HTTP/1.[01] 401' || ended another key "$(head -c 900 /tmp/page)"
 journalctl -b --no-pager | grep -q "$(cat /etc/hypernic/web.key)" && ended the key is in the journal
 
+step the program is replaced
+before=$(show MainPID)
+old=$(worker)
+systemctl reload hypernic.service || ended reload
+[ "$(worker)" = "$old" ] || ended nothing was replaced
+cp /usr/bin/hypernic /usr/bin/hypernic.new && mv -f /usr/bin/hypernic.new /usr/bin/hypernic
+systemctl reload hypernic.service || ended reload of another
+until_true listed web
+[ "$(show MainPID) $(show NRestarts) $(show SubState)" = "$before 0 running" ] || ended keeper
+[ "$(worker)" != "$old" ] || ended the program is not replaced
+[ "$(readlink /proc/$before/exe)" = /usr/bin/hypernic ] || ended program "$(readlink /proc/$before/exe)"
+printf '#!/bin/sh\necho not with me >&2\nexit 1\n' >/usr/bin/hypernic.new
+chmod 755 /usr/bin/hypernic.new
+cp /usr/bin/hypernic /usr/bin/hypernic.good
+mv -f /usr/bin/hypernic.new /usr/bin/hypernic
+old=$(worker)
+systemctl reload hypernic.service && ended one that refuses
+mv -f /usr/bin/hypernic.good /usr/bin/hypernic
+[ "$(show MainPID) $(worker)" = "$before $old" ] || ended refusal
+until_true systemctl reload hypernic.service
+
 step a worker is killed
 old=$(worker)
 kill -KILL $old
@@ -87,10 +109,18 @@ until_true listed web
 [ "$(show MainPID) $(show NRestarts)" = "$before 0" ] || ended keeper
 
 step the keeper is killed
+# Who comes meanwhile waits: the manager has the socket.
+[ "$(show NFileDescriptorStore)" -ge 1 ] || ended store
+listener=$(inode web)
+[ -n "$listener" ] || ended inode
 kill -KILL $before
 other() { [ "$(show NRestarts)" = 1 ] && systemctl is-active hypernic.service; }
 until_true other
 until_true listed web
+[ "$(inode web)" = "$listener" ] || ended "it listens by another socket: $(inode web), and not $listener"
+systemctl restart hypernic.service || ended restart
+until_true listed web
+[ "$(inode web)" = "$listener" ] || ended "after a restart it listens by another socket"
 
 step the watchdog
 mkdir -p /etc/systemd/system/hypernic.service.d

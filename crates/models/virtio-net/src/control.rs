@@ -20,6 +20,7 @@ use crate::core::device::Device;
 use crate::core::steering::TABLE;
 use crate::irq;
 use crate::regs::{feature, hash, net_status, page};
+use crate::tx::command;
 
 /// Speed in Mb/s, as the configuration says it.
 const SPEED: u32 = 10_000;
@@ -194,6 +195,11 @@ impl Control for Registers {
         self.device.moderate(how);
         // What waited is looked at, and the timer set again.
         self.tick(env);
+    }
+
+    fn finish(&mut self, env: &Env) {
+        self.device.unsaved.settle();
+        command::answer(&self.device, env, &env.memory.view());
     }
 
     fn save(&self, _: &Env) -> Vec<u8> {

@@ -99,6 +99,7 @@ impl RingInlet {
             In::resume(Arc::clone(&crossing)),
         ) else {
             self.shared.fail(&crossing);
+            self.keeps.iter().for_each(|keeps| keeps.over());
             // The peer is told, though others may have it open.
             let _ = rustix::net::shutdown(met.wire.as_fd(), rustix::net::Shutdown::Both);
             return;

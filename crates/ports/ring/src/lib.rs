@@ -45,7 +45,11 @@ pub fn open(config: RingConfig) -> Result<Port, RingError> {
     let source = source::open(config.endpoint)?;
     let shared = Arc::new(Shared::new()?);
     let retry = (config.retry_min, config.retry_max);
+    let is_left = config.goes_on.is_some();
     let met = config.goes_on.and_then(greeting::Met::resume);
+    if is_left && met.is_none() {
+        config.keeps.iter().for_each(|keeps| keeps.over());
+    }
     let inlet = inlet::RingInlet::new(source, bytes, retry, Arc::clone(&shared));
     let inlet = inlet.kept(config.keeps, met);
     Ok(Port {

@@ -38,7 +38,11 @@ pub fn open(config: StreamConfig) -> Result<Port, StreamError> {
     let kept = left.memory.and_then(Memory::of);
     let had = kept.as_ref().map_or(left.had, Memory::has_begun);
     let halves = kept.as_ref().and_then(Memory::resume);
+    let is_left = left.connection.is_some();
     let met = left.connection.zip(halves);
+    if is_left && met.is_none() {
+        config.keeps.iter().for_each(|keeps| keeps.over());
+    }
     if had || met.is_some() {
         source.spend(met.is_some());
     }

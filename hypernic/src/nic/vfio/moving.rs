@@ -22,6 +22,7 @@ impl Board {
     }
 
     pub(super) fn stop_for_a_move(&mut self) {
+        self.finish();
         self.moves.halted = true;
         let sink = &self.engine.sink;
         sink.halted

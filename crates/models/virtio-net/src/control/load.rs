@@ -87,8 +87,8 @@ impl Registers {
         self.common = common;
         irq::settle(&self.device, env, Some(state.isr));
         self.note_all();
-        let kicked = state.ctrl_kicked;
-        self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);
+        // As all other queues: its driver is called once, whatever it was called for before.
+        self.device.ctrl_kicked.store(true, Ordering::Release);
         Ok(())
     }
 

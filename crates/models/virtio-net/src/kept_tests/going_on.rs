@@ -95,6 +95,37 @@ fn commands_are_done_once_they_are_answered_wherever_the_process_dies() {
     }
 }
 
+/// One that is saved for another process, which goes on while this one lives, owes its driver no answer.
+#[test]
+fn answers_that_wait_are_not_lost_when_another_process_goes_on() {
+    for packed in [false, true] {
+        let how = How { packed, ..SPLIT };
+        let features = FEATURES | if packed { feature::PACKED } else { 0 };
+        let (mut life, mut rings) = life(receiver, features, &[(2, 16, how)]);
+        let ring = &mut rings[0];
+        life.put_bytes(COMMAND, &[ctrl::MAC, 1]);
+        life.put_bytes(COMMAND + 2, &mac(7));
+        let parts = [
+            (COMMAND, 2, false),
+            (COMMAND + 2, 6, false),
+            (ANSWER, 1, true),
+        ];
+        ring.give(&parts).expect("room");
+        notify(&mut life, CTRL);
+        let nowhere = datapath::kept::Nowhere::default();
+        life.nic.transmit.run(&life.env, &nowhere, 16);
+        assert!(ring.take().is_empty(), "it is not saved");
+        life.nic.control.finish(&life.env);
+        assert_eq!(ring.take().len(), 1);
+        assert_eq!(life.word(ANSWER) as u8, ctrl::OK);
+        let saved = life.nic.control.save(&life.env);
+        let mut next = receiver();
+        next.control.load(&life.env, &saved).expect("sound");
+        next.transmit.run(&life.env, &nowhere, 16);
+        assert!(ring.take().is_empty(), "nothing is answered twice");
+    }
+}
+
 fn deliver(life: &Life, frames: u32) -> usize {
     let mut batch = Batch::new();
     let all: Vec<_> = (0..frames).map(|n| numbered(64, n)).collect();

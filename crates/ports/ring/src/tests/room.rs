@@ -146,6 +146,8 @@ fn no_wake_is_lost_between_two_processes_that_both_send() {
         expect(&from_b, FRAMES);
     });
     for port in [&a, &b] {
+        // Counted behind their delivery.
+        port.wait_for("frames_in", FRAMES as u64);
         assert_eq!(port.count("frames_in"), FRAMES as u64);
         assert_eq!(port.count("frames_out"), FRAMES as u64);
         assert_eq!(port.count("ring_bad_peer"), 0);
