@@ -165,7 +165,14 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
     assert_eq!([next(&mut a).0, next(&mut c).0], [to_all.clone(), to_all]);
     assert_eq!(lab.count("switch-port", "p0/wire", "tx_frames"), 1);
     // What the driver grants and refuses.
-    a.set_mac(mac(0)).expect("its own");
+    // One that came in several attempts may be reset once more by its PF, of an attempt before. It asks again, as igbvf does.
+    until("its own", || {
+        let granted = a.set_mac(mac(0)).is_ok();
+        if !granted {
+            let _ = a.reset();
+        }
+        granted.then_some(())
+    });
     assert!(matches!(a.set_mac(mac(9)), Err(VfError::Refused(_))));
     assert!(matches!(a.want(&[6 | 1 << 16]), Err(VfError::Refused(_))));
     let group = [1, 0, 0x5e, 0, 0x10, 7];
