@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::handover::across::Left;
 use crate::handover::{self, Handover, Head};
 use crate::kept::Table;
-use crate::nics::{Nics, key};
+use crate::nics::Nics;
 use crate::sys::{self, Shareable};
 use crate::turns::{self, NicId};
 
@@ -294,7 +294,7 @@ impl Shared {
     ///
     /// False if there is no place left; it is closed then as any other.
     pub fn keep(&self, name: &[u8], fd: BorrowedFd<'_>, notes: [u64; 2]) -> bool {
-        self.kept.keep_number(name, fd.as_raw_fd(), notes)
+        self.kept.keep(name, fd, notes)
     }
 
     /// The same of a descriptor by its number, for a caller who has another thread do it. It stays open meanwhile.
@@ -324,7 +324,7 @@ impl Shared {
 
     /// A descriptor is about to be closed.
     pub fn forget(&self, name: &[u8]) {
-        self.kept.forget_key(key(name));
+        self.kept.forget(name);
     }
 
     pub(crate) fn forget_key(&self, key: u64) {

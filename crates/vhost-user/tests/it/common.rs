@@ -398,7 +398,31 @@ pub fn serve_in(dir: Arc<tempfile::TempDir>) -> Serving {
     }
 }
 
+/// A front end with a started pair.
+pub fn pair() -> (Serving, Client, Guest) {
+    let serving = serve();
+    let (mut client, guest) = serving.shared();
+    for queue in [0, 1] {
+        guest.start(&mut client, queue, 0);
+        client
+            .set_vring_enable(u32::from(queue), true)
+            .expect("enabled");
+    }
+    (serving, client, guest)
+}
+
 impl Serving {
+    /// A front end that has agreed on features and shared its memory.
+    pub fn shared(&self) -> (Client, Guest) {
+        let mut client = self.client();
+        let guest = Guest::new();
+        client
+            .set_features(1 << 32 | feature::PROTOCOL)
+            .expect("set");
+        guest.share(&mut client);
+        (client, guest)
+    }
+
     /// Our own front end, which has negotiated everything that was offered.
     pub fn client(&self) -> Client {
         let mut client = Client::connect(&self.path).expect("connected");

@@ -15,12 +15,7 @@ use crate::common::{GUEST, Guest, RAM, Seen, USER, WAIT, device, region, serve};
 /// Sends a message after good ones; gives the line it costs.
 fn line_of(message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> String {
     let serving = serve();
-    let mut client = serving.client();
-    let guest = Guest::new();
-    client
-        .set_features(1 << 32 | feature::PROTOCOL)
-        .expect("set");
-    guest.share(&mut client);
+    let (mut client, _guest) = serving.shared();
     client.set_vring_num(0, 16).expect("size");
     client.send(message, false, fds).expect("sent");
     loop {

@@ -5,30 +5,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use hypernic_vhost_user::codec::{Direction, Inflight, Log, Message, feature, vring_flags};
-use hypernic_vhost_user::{Client, ClientError, LOG_PAGE, SharedMem};
+use hypernic_vhost_user::{ClientError, LOG_PAGE, SharedMem};
 
-use crate::common::{GUEST, Guest, Seen, Serving, USER, serve};
+use crate::common::{GUEST, Guest, Seen, USER, pair, serve};
 
 const LOGGED: u64 = 1 << 32 | feature::PROTOCOL | feature::LOG_ALL;
 /// A log that covers guest memory.
 const LOG_BYTES: u64 = (GUEST + (1 << 20)) / LOG_PAGE / 8;
-
-fn pair() -> (Serving, Client, Guest) {
-    let serving = serve();
-    let mut client = serving.client();
-    let guest = Guest::new();
-    client
-        .set_features(1 << 32 | feature::PROTOCOL)
-        .expect("set");
-    guest.share(&mut client);
-    for queue in [0, 1] {
-        guest.start(&mut client, queue, 0);
-        client
-            .set_vring_enable(u32::from(queue), true)
-            .expect("enabled");
-    }
-    (serving, client, guest)
-}
 
 /// Pages marked in a log, by guest physical address.
 fn dirty(log: &SharedMem) -> Vec<u64> {
@@ -220,12 +203,7 @@ fn a_state_moves_while_no_ring_runs() {
 #[test]
 fn a_state_that_comes_while_a_ring_runs_is_not_loaded() {
     let serving = serve();
-    let mut client = serving.client();
-    let guest = Guest::new();
-    client
-        .set_features(1 << 32 | feature::PROTOCOL)
-        .expect("set");
-    guest.share(&mut client);
+    let (mut client, guest) = serving.shared();
     let (read, mut write) = std::io::pipe().expect("a pipe");
     client
         .set_device_state_fd(Direction::Load, read.as_fd())

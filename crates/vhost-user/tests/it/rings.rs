@@ -5,29 +5,11 @@ use std::os::fd::AsFd;
 use hypernic_vhost_user::codec::{MemRegion, Message, VringState, feature, vring_flags};
 use hypernic_vhost_user::{Client, Listener};
 
-use crate::common::{Guest, RAM, Seen, Serving, USER, WAIT, device, region, serve};
-
-/// A front end with a started pair.
-fn running() -> (Serving, Client, Guest) {
-    let serving = serve();
-    let mut client = serving.client();
-    let guest = Guest::new();
-    client
-        .set_features(1 << 32 | feature::PROTOCOL)
-        .expect("set");
-    guest.share(&mut client);
-    for queue in [0, 1] {
-        guest.start(&mut client, queue, 0);
-        client
-            .set_vring_enable(u32::from(queue), true)
-            .expect("enabled");
-    }
-    (serving, client, guest)
-}
+use crate::common::{Guest, RAM, Seen, USER, WAIT, device, pair, region, serve};
 
 #[test]
 fn frames_cross_a_pair_of_rings() {
-    let (serving, mut client, mut guest) = running();
+    let (serving, mut client, mut guest) = pair();
     for n in 0..40 {
         guest.round_trip(0, format!("frame {n}").as_bytes());
     }
@@ -44,7 +26,7 @@ fn frames_cross_a_pair_of_rings() {
 
 #[test]
 fn a_ring_goes_on_where_it_stopped() {
-    let (serving, mut client, mut guest) = running();
+    let (serving, mut client, mut guest) = pair();
     guest.round_trip(0, b"one");
     for queue in [0, 1] {
         assert_eq!(client.get_vring_base(queue).expect("stopped"), 1);
@@ -66,7 +48,7 @@ fn a_ring_goes_on_where_it_stopped() {
 
 #[test]
 fn each_start_is_followed_by_one_call() {
-    let (_serving, mut client, guest) = running();
+    let (_serving, mut client, guest) = pair();
     assert_eq!(guest.calls[0].wait(WAIT), Some(1));
     client.get_vring_base(0).expect("stopped");
     assert_eq!(guest.calls[0].take(), 0);
@@ -138,7 +120,7 @@ fn rings_whose_driver_does_not_kick_are_polled() {
 
 #[test]
 fn memory_comes_and_goes_under_running_rings() {
-    let (serving, mut client, mut guest) = running();
+    let (serving, mut client, mut guest) = pair();
     let more = hypernic_vhost_user::SharedMem::new("more", 0x1000).expect("a memfd");
     let hotplugged = MemRegion {
         guest: 1 << 40,
@@ -176,7 +158,7 @@ fn memory_comes_and_goes_under_running_rings() {
 
 #[test]
 fn a_ring_that_moves_while_it_runs_ends_and_one_that_stays_goes_on() {
-    let (serving, mut client, mut guest) = running();
+    let (serving, mut client, mut guest) = pair();
     guest.round_trip(0, b"here");
     client.set_vring_addr(&Guest::addr(0)).expect("the same");
     guest.round_trip(0, b"still here");
@@ -197,7 +179,7 @@ fn a_ring_that_moves_while_it_runs_ends_and_one_that_stays_goes_on() {
 
 #[test]
 fn logging_of_a_ring_begins_and_ends_while_it_runs() {
-    let (serving, mut client, mut guest) = running();
+    let (serving, mut client, mut guest) = pair();
     let mut addr = Guest::addr(1);
     addr.flags = vring_flags::LOG;
     addr.log = 0x1234_5000;
@@ -239,7 +221,7 @@ fn packed_rings_have_other_parts() {
 
 #[test]
 fn the_next_front_end_finds_everything_as_new() {
-    let (serving, client, mut guest) = running();
+    let (serving, client, mut guest) = pair();
     guest.round_trip(0, b"one");
     drop(client);
     serving.wait_for(|s| *s == Seen::Enable(1, false));
